@@ -1,0 +1,45 @@
+"""hybridc: a declarative graph compiler for hybrid language models.
+
+Everything here loads on first use: `import hybridc` imports neither torch nor the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_HOMES = {
+    "compile": "hybridc.compiler",
+    "check": "hybridc.compiler",
+    "Compiled": "hybridc.compiler",
+    "import_hf": "hybridc.compiler",
+    "from_hf": "hybridc.compiler",
+    "to_hf_state_dict": "hybridc.weights",
+    "Model": "hybridc.frontend.builder",
+    "parse": "hybridc.frontend.parser",
+    "format_source": "hybridc.frontend.printer",
+    "PackedSeq": "hybridc.runtime.context",
+    "generate": "hybridc.runtime.generate",
+    "DiagnosticError": "hybridc.diagnostics",
+    "VERSION": "hybridc.version",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "__version__":
+        return __getattr__("VERSION")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from hybridc.frontend import builder
+
+    try:
+        return getattr(builder, name) if name in builder.PUBLIC else builder.op_factory(name)
+    except (AttributeError, LookupError):
+        raise AttributeError(f"module 'hybridc' has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)

@@ -1,0 +1,282 @@
+"""A typed module to the text of `model.py`: one class for each distinct block, one for each composite op in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from hybridc.codegen.forward_code import WIDTH, forward_lines
+from hybridc.codegen.init_code import filler
+from hybridc.ir.emit import ClassBody, Emit
+from hybridc.ir.graph import Block, Layer, Module
+from hybridc.ir.ops.base import Param
+from hybridc.ir.ops.embedding import Embedding, LMHead
+from hybridc.ir.types import DType
+
+@dataclass
+class _File:
+    """A model.py in the making."""
+
+    module: Module
+    emit: Emit = field(default_factory=Emit)
+    classes: list[str] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+    def class_name(self, wanted: str) -> str:
+        name, n = wanted, 1
+        while name in self.taken:
+            n += 1
+            name = f"{wanted}_{n}"
+        self.taken.add(name)
+        return name
+
+
+def emit_model(module: Module, origin: str) -> str:
+    """The text of `model.py`. `origin` says in its first line what it was made from."""
+    file = _File(module)
+    reserved = {b.name for b in module.blocks}
+    file.taken |= reserved | {"Embed", "Head", "Model"}
+    for block in (module.embed, *module.blocks, module.head):
+        _block_class(file, block)
+    file.classes.append(_model_class(module))
+    body = "\n\n\n".join(file.classes)
+    constants = "".join(f"{name} = {text}\n" for text, name in file.emit.constants.items())
+    parts = [f'"""{docstring(origin)}"""', "", *_imports(body + constants)]
+    head = "\n".join(parts)
+    return f"{head}\n\n{constants}\n\n{body}\n" if constants else f"{head}\n\n\n{body}\n"
+
+
+def _imports(text: str) -> list[str]:
+    """Import lines for what the text uses."""
+    fillers = sorted(
+        {m for m in re.findall(r"\b(a_log_range|a_log|dt_bias|normal|ones|uniform|zeros)\(", text)}
+    )
+    lines = ["import torch"] if re.search(r"\btorch\.", text) else []
+    lines.append("from torch import nn")
+    if re.search(r"\bF\.", text):
+        lines.append("from torch.nn import functional as F")
+    lines.append("")
+    if re.search(r"\bops\.", text):
+        lines.append("from hybridc.runtime import ops")
+    lines.append("from hybridc.runtime.context import Context")
+    if fillers:
+        lines.append(f"from hybridc.runtime.init import {', '.join(fillers)}")
+    lines.append("from hybridc.runtime.module import LanguageModel")
+    return lines
+
+
+def docstring(text: str) -> str:
+    """`text` made safe between triple quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"') if '"""' in text or text.endswith('"') else text.replace(
+        "\\", "\\\\"
+    )  # fmt: skip
+
+
+def _class(name: str, doc: str, sections: list[list[str]], base: str = "nn.Module") -> str:
+    lines = [f"class {name}({base}):", f'    """{docstring(doc)}"""']
+    for section in sections:
+        if section:
+            lines += ["", *(f"    {line}" if line else "" for line in section)]
+    return "\n".join(lines)
+
+
+def _init_table(params: list[tuple[str, Param]], module: Module) -> list[str]:
+    """`INIT = {...}` for the parameters that a class holds itself; `FP32 = (...)` for those that stay fp32."""
+    lines = []
+    if keep := [name for name, p in params if p.fp32]:
+        lines.append(f"FP32 = ({', '.join(map(repr_, keep))}{',' if len(keep) == 1 else ''})")
+    entries = [f"{repr_(name)}: {filler(p.fill, module)}" for name, p in params if not p.tied]
+    if entries:
+        lines += wrapped("INIT = {", entries, "}")
+    return lines
+
+
+def repr_(text: str) -> str:
+    """A Python string literal in double quotes; names only."""
+    return f'"{text}"'
+
+
+def wrapped(head: str, items: list[str], tail: str) -> list[str]:
+    """`head items tail` on one line if it fits, else filled lines between."""
+    line = head + ", ".join(items) + tail
+    if len(line) <= WIDTH - 4:
+        return [line]
+    rows: list[str] = [""]
+    for item in items:
+        piece = f"{item},"
+        if rows[-1] and len(rows[-1]) + 1 + len(piece) > WIDTH - 8:
+            rows.append("")
+        rows[-1] += (" " if rows[-1] else "") + piece
+    return [head, *(f"    {row}" for row in rows), tail]
+
+
+def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[Param]) -> None:
+    """Adds the class of a composite op, its composite parts first."""
+    members = list(body.members)
+    rest = list(params)
+    for attribute, inner in body.inner:
+        inner_name = file.class_name(name + camel(attribute))
+        own = [p for p in rest if p.name.startswith(attribute + ".")]
+        rest = [p for p in rest if p not in own]
+        stripped = [Param(p.name.removeprefix(attribute + "."), p.shape, p.fill, p.fp32, p.tied) for p in own]
+        _composite(file, inner_name, f"{attribute} of {name}", inner, stripped)
+        members.append(f"self.{attribute} = {inner_name}()")
+    arguments = ", ".join(("self", *body.args))
+    sections = [
+        _init_table([(p.name, p) for p in rest], file.module),
+        ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)],
+        [f"def forward({arguments}):", *(f"    {line}" for line in body.forward)],
+    ]
+    if body.state:
+        sections.insert(
+            2, ["def new_state(self, batch, max_len, device, dtype):", *_returned(body.state)]
+        )
+    file.classes.append(_class(name, doc, sections))
+
+
+def _returned(expression: str) -> list[str]:
+    """`return expression`, its arguments on lines of their own where it is long."""
+    line = f"    return {expression}"
+    if len(line) <= WIDTH - 4:
+        return [line]
+    function, _, arguments = expression.partition("(")
+    return [f"    return {function}(", f"        {arguments[:-1]}", "    )"]
+
+
+def camel(path: str) -> str:
+    """`attn` -> `Attn`, `in_proj.up` -> `InProjUp`."""
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[._]", path))
+
+
+def _block_class(file: _File, block: Block) -> None:
+    """Adds the classes of a block's composite ops, then the block's own."""
+    name = {"embed": "Embed", "head": "Head"}.get(block.name, block.name)
+    members: list[str] = []
+    leaves: list[tuple[str, Param]] = []
+    groups: set[str] = set()
+    for node in block.nodes:
+        if not node.path:
+            continue
+        widths = block.widths(node)
+        file.emit.path = node.path
+        for group in _groups(node.path):
+            if group not in groups:
+                groups.add(group)
+                members.append(f"self.{group} = nn.Module()")
+        body = node.op.body(widths, file.emit)
+        params = list(node.op.params(widths))
+        if body is not None:
+            made = file.class_name(name + camel(node.path))
+            _composite(file, made, f"{node.path}: {node.text}", body, params)
+            members.append(f"self.{node.path} = {made}()")
+        elif constructor := node.op.leaf(widths):
+            members.append(f"self.{node.path} = {constructor}")
+            leaves += [(f"{node.path}.{p.name}", p) for p in params]
+    args = {"embed": ("ids",), "head": ("x",)}.get(block.name, (*(a.name for a in block.args), "ctx", "state"))
+    doc = "; ".join(block.source) or block.title
+    if block.title not in ("", block.name, "embed", "head"):
+        doc = f"{block.title}. {doc}"
+    init = ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)]
+    if not members:
+        init = []
+    sections = [
+        _init_table(leaves, file.module),
+        init,
+        [f"def forward(self, {', '.join(args)}):", *(f"    {line}" for line in forward_lines(block, file.emit))],
+    ]
+    file.classes.append(_class(name, doc, sections))
+
+
+def _groups(path: str) -> list[str]:
+    """The containers above a dotted path."""
+    parts = path.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def _model_class(module: Module) -> str:
+    """`Model`: embedding, layers in order, head."""
+    tied = _tied(module)
+    init = ["def __init__(self):", "    super().__init__()", "    self.embed = Embed()"]
+    init += [f"    {line}" for line in _layer_list(module)]
+    init.append("    self.head = Head()")
+    if tied:
+        init.append("    self.tie_weights()")
+    if module.dtype is not DType.FP32:
+        init.append(f"    self.to(torch.{module.dtype.torch_name})")
+    uses_x0 = {b.name for b in module.blocks if any(a.name == "x0" for a in b.args)}
+    layer = "x = layer(x, ctx, ctx.state(i))"
+    if uses_x0:
+        layer = "x = layer(x, x0, ctx, ctx.state(i))"
+    forward = [
+        "def forward(self, input_ids, labels=None, *, attention_mask=None, seq=None, positions=None, cache=None):",
+        "    ctx = Context(input_ids, attention_mask=attention_mask, seq=seq, positions=positions, cache=cache)",
+        "    x = x0 = self.embed(ctx.input_ids)" if uses_x0 else "    x = self.embed(ctx.input_ids)",
+        "    for i, layer in enumerate(self.layers):",
+        f"        {layer}",
+        "    return ctx.output(self.head(x), labels)",
+    ]
+    sections = [init, forward]
+    if tied:
+        sections.insert(1, ["def tie_weights(self):", *(f"    self.{a} = self.{b}" for a, b in tied)])
+    doc = f"{module.name}: {fold(module.layers)}"
+    return _class("Model", doc if len(doc) < 200 else f"{module.name}: {len(module.layers)} layers", sections, "LanguageModel")
+
+
+def _tied(module: Module) -> list[tuple[str, str]]:
+    """Pairs (a head's weight, the embedding's weight) that are one tensor."""
+    source = next((n.path for n in module.embed.nodes if isinstance(n.op, Embedding)), "")
+    heads = [n.path for n in module.head.nodes if isinstance(n.op, LMHead) and n.op.tied]
+    return [(f"head.{path}.weight", f"embed.{source}.weight") for path in heads]
+
+
+def _layer_list(module: Module) -> list[str]:
+    """The lines that make `self.layers`; shared sets are made first and stand in the list as often as they occur."""
+    lines = []
+    held: dict[str, str] = {}
+    for layer in module.layers:
+        if layer.weights and layer.weights not in held:
+            held[layer.weights] = "shared_" + re.sub(r"\W", "_", layer.weights)
+            lines.append(f"{held[layer.weights]} = {layer.block}()")
+    if held:
+        entries = [held[layer.weights] if layer.weights else f"{layer.block}()" for layer in module.layers]
+        return [*lines, *wrapped("self.layers = nn.ModuleList([", entries, "])")]
+    order = tuple_text([layer.block for layer in module.layers])
+    line = f"self.layers = nn.ModuleList(block() for block in {order})"
+    if len(line) <= WIDTH - 8:
+        return [line]
+    return [*wrapped("order = [", [layer.block for layer in module.layers], "]"), "self.layers = nn.ModuleList(block() for block in order)"]
+
+
+def tuple_text(names: list[str]) -> str:
+    """A list of names as Python, repeated units folded: `(M, M, M, A) * 8`, `(M,) * 3 + (A,)`."""
+    parts = [f"({', '.join(unit)}{',' if len(unit) == 1 else ''})" + (f" * {n}" if n > 1 else "") for unit, n in runs(names)]
+    return " + ".join(parts)
+
+
+def runs(names: list[str]) -> list[tuple[list[str], int]]:
+    """`names` as units that repeat, found greedily: at each place the unit whose repetition covers most, shortest first."""
+    out: list[tuple[list[str], int]] = []
+    at = 0
+    while at < len(names):
+        best_unit, best_count = 1, 1
+        for unit in range(1, min(64, (len(names) - at) // 2) + 1):
+            count = 1
+            while names[at + unit * count : at + unit * (count + 1)] == names[at : at + unit]:
+                count += 1
+            if count > 1 and unit * count > best_unit * best_count:
+                best_unit, best_count = unit, count
+        if best_count == 1 and out and out[-1][1] == 1:
+            out[-1][0].append(names[at])
+        else:
+            out.append((names[at : at + best_unit], best_count))
+        at += best_unit * best_count
+    return out
+
+
+def fold(layers: tuple[Layer, ...]) -> str:
+    """The layer pattern as a person writes it: `(M M M A) * 8`."""
+    parts = []
+    for unit, count in runs([layer.block for layer in layers]):
+        body = " ".join(unit)
+        parts.append(body if count == 1 else f"{body} * {count}" if len(unit) == 1 else f"({body}) * {count}")
+    return " ".join(parts)

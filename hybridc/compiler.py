@@ -1,0 +1,208 @@
+"""The whole way from a spec to a module that runs: what `hybridc.compile` and the command line call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridc.diagnostics import NO_SPAN, Diagnostic, Sink, did_you_mean
+from hybridc.frontend import ast
+from hybridc.frontend.imports import load, load_text
+from hybridc.frontend.lower import lower
+from hybridc.frontend.regions import lower_rules
+from hybridc.frontend.scope import Constant, Report
+from hybridc.ir.graph import Module
+from hybridc.passes.pipeline import Timing, run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hybridc.frontend.builder import Model
+
+TARGETS = ("cpu", "cuda:sm80", "cuda:sm90", "cuda:sm100")
+
+Source = "str | Path | ast.Spec | Model"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled spec: the IR, the emitted files by name, what was worth a warning, how long each pass took."""
+
+    ir: Module
+    spec: ast.Spec
+    source: dict[str, str]
+    target: str
+    warnings: tuple[Diagnostic, ...]
+    sources: dict[str, str]
+    timings: tuple[Timing, ...]
+
+    def load(self, *, init: bool = True, seed: int = 0) -> nn.Module:
+        """The emitted `Model`, made in this process; its weights initialised by `seed` unless `init` is false."""
+        from hybridc.codegen.loader import load_source
+
+        net: Any = load_source(self.ir.name, self.source["model.py"]).Model()
+        if init:
+            net.init_weights(seed)
+        return net  # type: ignore[no-any-return]
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes the package into `folder` (atomically) and returns its path. Raises DiagnosticError."""
+        from hybridc.codegen.package import write_package
+
+        write_package(self.source, Path(folder))
+        return Path(folder)
+
+    def report(self, *, batch: int = 1, seq: int = 2048) -> str:
+        """The layer pattern as a picture and the cost tables, as text for a terminal."""
+        from hybridc.report.terminal import render
+
+        return render(self.ir, batch=batch, seq=seq)
+
+
+def read(source: Any, include: Sequence[str | Path] = ()) -> tuple[ast.Spec, Sink]:
+    """The AST of a spec given as a path, a text, an AST or a built model. A string is a text when it has a brace."""
+    if isinstance(source, ast.Spec):
+        return source, Sink()
+    if isinstance(source, Path) or (isinstance(source, str) and "{" not in source):
+        return load(source, include=include)
+    if isinstance(source, str):
+        return load_text(source, include=include)
+    made = getattr(source, "ast", None)
+    if isinstance(made, ast.Spec):
+        return made, Sink()
+    raise TypeError(f"expected a path, a spec's text, an AST or a Model, got {type(source).__name__}")
+
+
+def analyse(
+    spec: ast.Spec,
+    sink: Sink,
+    *,
+    params: Mapping[str, Any] | None = None,
+    mesh: Mapping[str, Any] | None = None,
+    passes: Collection[str] | None = None,
+    print_after: Collection[str] = (),
+    out: Callable[[str], object] = print,
+) -> tuple[Module | None, tuple[Timing, ...]]:
+    """Everything up to codegen: lowering, passes, precision rules. Mistakes go to `sink`; None where there are any."""
+    overrides = {k: constant(v) for k, v in (params or {}).items()}
+    axes = {k: str(v) for k, v in (mesh or {}).items()}
+    module = lower(spec, sink, params=overrides, mesh=axes)
+    if module is None:
+        return None, ()
+    module, timings = run(module, sink, passes=passes, print_after=print_after, out=out)
+    if any(b.types.get(b.result) is None for b in module.by_name.values()):
+        return None, timings
+    rules = lower_rules(spec.precision, module, Report(sink))
+    if sink.errors:
+        return None, timings
+    return replace(module, precision=rules), timings
+
+
+def constant(value: Any) -> Constant:
+    """A param's new value: numbers, booleans and words as the language writes them, from text or Python."""
+    if not isinstance(value, str):
+        return value  # type: ignore[no-any-return]
+    words: dict[str, Constant] = {"true": True, "false": False, "none": None}
+    if value in words:
+        return words[value]
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def check(
+    source: Any,
+    *,
+    params: Mapping[str, Any] | None = None,
+    mesh: Mapping[str, Any] | None = None,
+    include: Sequence[str | Path] = (),
+) -> Sink:
+    """All diagnostics of a spec. Never raises for a wrong spec."""
+    spec, sink = read(source, include)
+    analyse(spec, sink, params=params, mesh=mesh)
+    return sink
+
+
+def compile(
+    source: Any,
+    *,
+    target: str = "cpu",
+    mesh: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
+    passes: Collection[str] | None = None,
+    include: Sequence[str | Path] = (),
+    print_after: Collection[str] = (),
+    out: Callable[[str], object] = print,
+) -> Compiled:
+    """Compiles a spec (path, text, AST or built `Model`) for a target.
+
+    `mesh` and `params` override the spec's, `passes` restricts the optional passes, `print_after` names passes whose
+    IR goes to `out` ("all" for each). Raises DiagnosticError with everything that is wrong. Imports no torch.
+    """
+    from hybridc.codegen.package import emit_package
+    from hybridc.frontend.printer import print_spec
+
+    spec, sink = read(source, include)
+    if target not in TARGETS:
+        sink.report("HYB601", NO_SPAN, f"there is no target `{target}`", did_you_mean(target, TARGETS))
+    module, timings = analyse(
+        spec, sink, params=params, mesh=mesh, passes=passes, print_after=print_after, out=out
+    )  # fmt: skip
+    sink.check()
+    assert module is not None
+    _not_yet(module, target, sink)
+    sink.check()
+    files = emit_package(module, print_spec(spec), target=target)
+    warnings = tuple(d for d in sink.diagnostics if d.severity == "warning")
+    return Compiled(module, spec, files, target, warnings, sink.sources, timings)
+
+
+def _not_yet(module: Module, target: str, sink: Sink) -> None:
+    """Says what a spec asks for that the emitted module does not do: it computes serially, in the default dtype."""
+    ranks = [a for a in module.mesh if a.size > 1]
+    if ranks:
+        shown = ", ".join(f"{a.name} = {a.form}" for a in ranks)
+        label = f"{shown}: checked, but the emitted module is the serial one"
+        sink.report("HYB220", ranks[0].span, label, "run it on one rank", severity="warning")
+    for rule in module.precision:
+        if rule.format != module.dtype.value:
+            label = f"`{rule.format} on {', '.join(rule.on)}`: checked, but the emitted module computes in {module.dtype.value}"
+            help = "A_log, D, dt_bias and routers stay fp32 without a rule"
+            sink.report("HYB305", NO_SPAN, label, help, severity="warning")
+    if module.mtp:
+        sink.report("HYB212", NO_SPAN, "`mtp` layers are checked, but cannot be emitted", "leave out `mtp` to compile")
+    if target != "cpu":
+        label = f"{target}: the emitted module is plain torch, without kernels of its own"
+        sink.report("HYB603", NO_SPAN, label, "it runs on that device as it is", severity="warning")
+
+
+def import_hf(folder: str | Path) -> ast.Spec:
+    """The spec that a public checkpoint's config.json describes, without weights. Raises DiagnosticError."""
+    from hybridc.frontend.hf import import_config
+
+    return import_config(Path(folder))
+
+
+def from_hf(folder: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] | None = None) -> nn.Module:
+    """The emitted module of a public checkpoint, with its weights. Raises DiagnosticError."""
+    import torch
+
+    from hybridc.weights import bind, load_hf
+
+    compiled = compile(import_hf(folder), target=target, mesh=mesh)
+    with torch.device("meta"):
+        net = compiled.load(init=False)
+    binding = bind(net, Path(folder))
+    load_hf(net, Path(folder), binding)
+    return net
+
+
+def is_spec_path(text: str) -> bool:
+    """Whether a command-line word names a spec file."""
+    return text.endswith(".hyb") or os.path.isfile(text)

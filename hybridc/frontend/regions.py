@@ -1,0 +1,85 @@
+"""The `precision` block: formats checked, selectors resolved over the module tree."""
+
+from __future__ import annotations
+
+from hybridc.diagnostics import did_you_mean
+from hybridc.frontend import ast
+from hybridc.frontend.printer import print_expr
+from hybridc.frontend.scope import Failed, Report
+from hybridc.frontend.selectors import Target, select, text, tree
+from hybridc.ir.graph import Module, PrecisionRule
+from hybridc.ir.types import DType
+
+PLAIN = ("fp32", "bf16", "fp16")
+RECIPES = ("tensor", "delayed", "row", "block128", "mx")
+DIRECTIONS = ("e4m3", "e5m2")
+
+
+def default_dtype(precision: ast.Precision | None, report: Report) -> DType:
+    """The dtype of `default FORMAT`, fp32 where there is none."""
+    found: DType | None = None
+    for rule in precision.rules if precision else ():
+        if not isinstance(rule, ast.Default):
+            continue
+        name = _plain(rule.format)
+        if name is None:
+            help = f"use one of {', '.join(PLAIN)}"
+            report.sink.report("HYB304", rule.format.span, "a default is a plain format", help)
+        elif found is not None:
+            report.sink.report("HYB103", rule.span, "a second default", "give one default")
+        else:
+            found = DType(name)
+    return found or DType.FP32
+
+
+def lower_rules(precision: ast.Precision | None, module: Module, report: Report) -> tuple[PrecisionRule, ...]:
+    """The rules in order, their formats checked and their selectors resolved. `module` has types."""
+    rules: list[PrecisionRule] = []
+    targets: list[Target] | None = None
+    for rule in precision.rules if precision else ():
+        if isinstance(rule, ast.Default):
+            continue
+        try:
+            _format(rule.format, report)
+        except Failed:
+            continue
+        targets = list(tree(module)) if targets is None else targets
+        for selector in (*rule.on, *rule.exclude):
+            try:
+                select(selector, module, report, targets)
+            except Failed:
+                continue
+        rules.append(PrecisionRule(print_expr(rule.format), tuple(map(text, rule.on)), tuple(map(text, rule.exclude))))
+    return tuple(rules)
+
+
+def _plain(expr: ast.Expr) -> str | None:
+    return expr.id if isinstance(expr, ast.Name) and expr.id in PLAIN else None
+
+
+def _format(expr: ast.Expr, report: Report) -> None:
+    """Reports a format that does not exist: fp32, bf16, fp16, bitnet, fp8(tensor|delayed|row|block128|mx, fwd=, bwd=)."""
+    known = (*PLAIN, "bitnet", "fp8")
+    if isinstance(expr, ast.Name):
+        if expr.id == "fp8":
+            report.fail("HYB304", expr.span, "fp8 needs a recipe", f"write fp8(block128), or one of {', '.join(RECIPES)}")
+        if expr.id not in known:
+            report.fail("HYB304", expr.span, f"there is no format `{expr.id}`", did_you_mean(expr.id, known))
+        return
+    if not isinstance(expr, ast.Call) or expr.func not in ("fp8", "bitnet"):
+        shown = expr.func if isinstance(expr, ast.Call) else print_expr(expr)
+        report.fail("HYB304", expr.span, f"`{shown}` is not a format", did_you_mean(shown, known))
+    if expr.func == "bitnet":
+        if expr.args or expr.kwargs:
+            report.fail("HYB304", expr.span, "bitnet takes no arguments", "write `bitnet`")
+        return
+    recipe = expr.args[0] if len(expr.args) == 1 else None
+    if not isinstance(recipe, ast.Name) or recipe.id not in RECIPES:
+        name = recipe.id if isinstance(recipe, ast.Name) else ""
+        report.fail("HYB304", expr.span, "fp8 takes one recipe", did_you_mean(name, RECIPES))
+    for kw in expr.kwargs:
+        if kw.name not in ("fwd", "bwd"):
+            report.fail("HYB109", kw.span, f"fp8 has no argument `{kw.name}`", did_you_mean(kw.name, ("fwd", "bwd")))
+        if not isinstance(kw.value, ast.Name) or kw.value.id not in DIRECTIONS:
+            report.fail("HYB304", kw.span, f"`{kw.name}` is e4m3 or e5m2", "write fwd=e4m3 or bwd=e5m2")
+

@@ -1,0 +1,85 @@
+"""What op definitions hand to codegen: pieces of Python text with their precedence, and the bodies of emitted classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+ATOM, MUL, ADD = 3, 2, 1
+"""How tightly a piece of text binds: names and calls, products, sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An expression and how tightly it binds."""
+
+    text: str
+    level: int = ATOM
+
+    def at(self, level: int) -> str:
+        """The text, in parentheses where it binds less tightly than `level`."""
+        return self.text if self.level >= level else f"({self.text})"
+
+
+@dataclass(frozen=True)
+class ClassBody:
+    """The inside of the class that a composite op becomes.
+
+    `members` are the lines of `__init__` after `super().__init__()`, `forward` those of `forward`, whose arguments after
+    `self` are `args`. `state` is the expression that makes the op's cache entry from batch, max_len, device and dtype.
+    `inner` are composite submodules by attribute name; each becomes a class of its own.
+    """
+
+    members: tuple[str, ...]
+    forward: tuple[str, ...]
+    args: tuple[str, ...] = ("x",)
+    state: str = ""
+    inner: tuple[tuple[str, ClassBody], ...] = ()
+
+
+@dataclass
+class Emit:
+    """What ops share while one file is emitted: the named constants above its classes, by the text that makes them.
+
+    `path` is the submodule path of the op whose body is being written, below its block.
+    """
+
+    constants: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+
+    def constant(self, stem: str, text: str) -> str:
+        """The name of the module-level constant that is `text`; numbered from the second one of a stem on."""
+        if text in self.constants:
+            return self.constants[text]
+        taken = set(self.constants.values())
+        name, n = stem, 1
+        while name in taken:
+            n += 1
+            name = f"{stem}_{n}"
+        self.constants[text] = name
+        return name
+
+
+def lit(value: float | int | bool | str | None) -> str:
+    """A Python literal, floats in their shortest exact spelling (`1e11`, not `100000000000.0`)."""
+    if not isinstance(value, float):
+        return repr(value)
+    if value != value or value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    plain = repr(value)
+    sign, digits, exponent = Decimal(plain).normalize().as_tuple()
+    mantissa = "".join(map(str, digits))
+    scientific = f"{'-' if sign else ''}{mantissa[0]}{'.' + mantissa[1:] if len(mantissa) > 1 else ''}e{int(exponent) + len(mantissa) - 1}"
+    return scientific if len(scientific) < len(plain) and len(plain) > 8 else plain
+
+
+def call(function: str, *args: object, **kwargs: object) -> str:
+    """`function(args, k=v)`, with arguments as given when they are strings of code and literals otherwise."""
+    shown = [a if isinstance(a, str) else lit(a) for a in args]  # type: ignore[arg-type]
+    shown += [f"{k}={v if isinstance(v, str) else lit(v)}" for k, v in kwargs.items()]  # type: ignore[arg-type]
+    return f"{function}({', '.join(shown)})"
+
+
+def scaled(factor: float, text: str) -> str:
+    """`factor * text`, or just the text when the factor is 1. `text` must bind at least as tightly as a product."""
+    return text if factor == 1.0 else f"{lit(factor)} * {text}"

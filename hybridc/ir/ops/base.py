@@ -1,0 +1,195 @@
+"""The base of op definitions and their registry.
+
+An op is one frozen dataclass in one file: its attributes (see `hybridc.ir.attrs`), shape rule, parameters, costs, cache
+state, what a mesh may split, and how it is emitted. `ins` is always the tuple of the operands' widths (last dims).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeVar
+
+from hybridc.diagnostics import NO_SPAN, Sink, Span
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit
+from hybridc.ir.types import TensorType
+
+Widths = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How a parameter starts: a role that the model's init scheme settles, or a named filler with its arguments.
+
+    Roles: "linear" (a projection), "residual" (a projection whose result is added to the stream), "embedding".
+    """
+
+    name: str
+    args: tuple[float, ...] = ()
+    fan_in: int = 0
+
+    @property
+    def is_role(self) -> bool:
+        return self.name in ("linear", "residual", "embedding")
+
+
+ONES, ZEROS = Fill("ones"), Fill("zeros")
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter: its name below the op, shape, first value, whether it stays fp32, whether another tensor is it."""
+
+    name: str
+    shape: tuple[int, ...]
+    fill: Fill
+    fp32: bool = False
+    tied: bool = False
+
+    @property
+    def numel(self) -> int:
+        out = 1
+        for size in self.shape:
+            out *= size
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """A part of an op's cache: elements per sequence of a given length, and whether they are fp32 whatever the model is."""
+
+    name: str
+    elements: int
+    fp32: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`attribute` has `size` of `what`, cut over mesh axis `axis`. With `replicable`, an axis that is a multiple is fine too."""
+
+    axis: str
+    attribute: str
+    size: int
+    what: str
+    code: str = "HYB215"
+    replicable: bool = False
+
+    def fits(self, ranks: int) -> bool:
+        return self.size % ranks == 0 or (self.replicable and ranks % self.size == 0)
+
+
+@dataclass
+class Check:
+    """Where an op reports that its attributes do not work out: knows the spans of the op and of each argument."""
+
+    sink: Sink = field(default_factory=Sink)
+    span: Span = NO_SPAN
+    spans: dict[str, Span] = field(default_factory=dict)
+
+    def error(self, code: str, attribute: str, label: str, help: str) -> None:
+        self.sink.report(code, self.spans.get(attribute, self.span), label, help)
+
+
+class Op:
+    """One kind of op. Subclasses are frozen dataclasses registered with `@op`."""
+
+    kind: ClassVar[str]
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    """Names of the operands: the first is piped in, the others are given by keyword; ("...",) takes any number."""
+    record: ClassVar[bool] = False
+    """True for what only stands inside another op's attributes, such as `rope`."""
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        """Fills derived attributes from the operand widths and reports what does not work out."""
+        return self
+
+    def width(self, ins: Widths) -> int:
+        """Last dim of the result."""
+        return ins[0]
+
+    def result(self, operands: tuple[TensorType, ...]) -> TensorType:
+        """Type of the result."""
+        return operands[0].with_width(self.width(tuple(t.width for t in operands)))
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        return ()
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        """Forward floating point operations per token in a row of `seq` tokens; a multiply-add counts as two."""
+        return sum(2.0 * p.numel for p in self.params(ins) if len(p.shape) == 2)
+
+    def saved(self, ins: Widths, seq: int) -> float:
+        """Elements per token that the forward keeps for the backward."""
+        return float(sum(ins))
+
+    def cache(self, ins: Widths, length: int) -> tuple[StateTensor, ...]:
+        """Cache of one sequence of `length` tokens."""
+        return ()
+
+    def splits(self, ins: Widths) -> tuple[Split, ...]:
+        """What mesh axes cut."""
+        return ()
+
+    def leaf(self, ins: Widths) -> str:
+        """The constructor expression of the torch or runtime module that this op is, or "" """
+        return ""
+
+    def body(self, ins: Widths, emit: Emit) -> ClassBody | None:
+        """The class that this op becomes, for ops made of several modules."""
+        return None
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        """The expression that applies the op; `module` is the attribute that holds it."""
+        return Code(f"{module}({', '.join(a.text for a in args)})", ATOM)
+
+
+OPS: dict[str, type[Op]] = {}
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {}
+"""Other names of an op with some attributes set: name -> (kind, attributes)."""
+
+T = TypeVar("T", bound=type[Op])
+
+
+def op(kind: str, **aliases: dict[str, Any]) -> Callable[[T], T]:
+    """Class decorator: makes a frozen dataclass of the definition and registers it under `kind` and its aliases."""
+
+    def register(cls: T) -> T:
+        made = dataclass(frozen=True)(cls)
+        made.kind = kind
+        OPS[kind] = made
+        for name, attributes in aliases.items():
+            ALIASES[name] = (kind, attributes)
+        return made
+
+    return register
+
+
+def fields(kind: type[Op]) -> dict[str, dataclasses.Field[Any]]:
+    """The attributes of an op class by the name that a spec uses (`kind` for the field `kind_`), in positional order."""
+    return {f.name.rstrip("_"): f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+def find(name: str) -> tuple[type[Op], dict[str, Any]] | None:
+    """The op class that `name` stands for and the attributes that the name itself sets."""
+    if name in ALIASES:
+        kind, attributes = ALIASES[name]
+        return OPS[kind], attributes
+    return (OPS[name], {}) if name in OPS else None
+
+
+def names(*, records: bool = True) -> list[str]:
+    """All names that a spec can call, sorted."""
+    return sorted([k for k, c in OPS.items() if records or not c.record] + list(ALIASES))
+
+
+def close_to(name: str) -> list[str]:
+    """Op names that look like `name`, nearest first."""
+    return difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
+
+
+def multiple(value: int, of: int) -> str:
+    """Words for a remedy: the multiples of `of` on both sides of `value`."""
+    below = value // of * of
+    return f"{below} or {below + of}" if below else str(of)

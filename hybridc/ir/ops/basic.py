@@ -1,0 +1,106 @@
+"""linear, scale, concat, add and mul: the glue between mixers."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from hybridc.ir.attrs import Flag, Float, Int, attr
+from hybridc.ir.emit import ADD, ATOM, MUL, Code, Emit, call, lit
+from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Widths, op
+
+
+@op("linear")
+class Linear(Op):
+    """y = x Wᵀ + b. Weight [out, in]."""
+
+    out: int = attr(Int(), doc="width of the result")
+    bias: bool = attr(Flag(), False, doc="add a bias")
+
+    def width(self, ins: Widths) -> int:
+        return self.out
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        weight = Param("weight", (self.out, ins[0]), Fill("linear", fan_in=ins[0]))
+        return (weight, Param("bias", (self.out,), ZEROS)) if self.bias else (weight,)
+
+    def leaf(self, ins: Widths) -> str:
+        return call("nn.Linear", ins[0], self.out, bias=self.bias)
+
+
+@op("scale")
+class Scale(Op):
+    """y = factor x."""
+
+    factor: float = attr(Float(), doc="what to multiply with")
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return float(ins[0])
+
+    def saved(self, ins: Widths, seq: int) -> float:
+        return 0.0
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        return Code(f"{lit(self.factor)} * {args[0].at(ATOM)}", MUL)
+
+
+@op("concat")
+class Concat(Op):
+    """Joins its operands on the last dim."""
+
+    operands: ClassVar[tuple[str, ...]] = ("...",)
+
+    def width(self, ins: Widths) -> int:
+        return sum(ins)
+
+    def saved(self, ins: Widths, seq: int) -> float:
+        return 0.0
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        return Code(f"torch.cat(({', '.join(a.text for a in args)}), dim=-1)")
+
+
+def _meet(self: Op, ins: Widths, check: Check) -> None:
+    if len(set(ins)) > 1:
+        check.error(
+            "HYB205",
+            "",
+            f"widths {' and '.join(map(str, ins))} do not meet in `{self.kind}`",
+            "make both sides the same width, for example with a `linear`",
+        )
+
+
+@op("add")
+class Add(Op):
+    """Sum of two values of one width; written `a + b`, or `a | b` for parallel branches."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x", "y")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        _meet(self, ins, check)
+        return self
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return float(ins[0])
+
+    def saved(self, ins: Widths, seq: int) -> float:
+        return 0.0
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        return Code(f"{args[0].at(ADD)} + {args[1].at(MUL)}", ADD)
+
+
+@op("mul")
+class Mul(Op):
+    """Product of two values of one width, elementwise; written `a * b`."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x", "y")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        _meet(self, ins, check)
+        return self
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return float(ins[0])
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        return Code(f"{args[0].at(MUL)} * {args[1].at(ATOM)}", MUL)

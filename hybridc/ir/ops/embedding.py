@@ -1,0 +1,60 @@
+"""embedding and lm_head: the two ends of a language model."""
+
+from __future__ import annotations
+
+from hybridc.ir.attrs import Flag, Float, Int, attr
+from hybridc.ir.emit import ATOM, MUL, Code, Emit, call, lit
+from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Widths, op
+from hybridc.ir.types import TensorType, activation
+
+
+@op("embedding")
+class Embedding(Op):
+    """Rows of a table by token id: ids [B, S] -> scale x [B, S, dim]. Weight [vocab, dim]."""
+
+    vocab: int = attr(Int(), doc="number of token ids")
+    dim: int = attr(Int(), 0, doc="width of the residual stream", derived="the model's param `dim`")
+    scale: float = attr(Float(), 1.0, doc="multiplies the rows")
+
+    def result(self, operands: tuple[TensorType, ...]) -> TensorType:
+        return activation(self.dim)
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        return (Param("weight", (self.vocab, self.dim), Fill("embedding")),)
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return 0.0 if self.scale == 1.0 else float(self.dim)
+
+    def saved(self, ins: Widths, seq: int) -> float:
+        return 0.0
+
+    def leaf(self, ins: Widths) -> str:
+        return call("nn.Embedding", self.vocab, self.dim)
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        rows = f"{module}({args[0].text})"
+        return Code(rows, ATOM) if self.scale == 1.0 else Code(f"{lit(self.scale)} * {rows}", MUL)
+
+
+@op("lm_head")
+class LMHead(Op):
+    """Logits over the vocabulary: scale (x Wᵀ + b). Weight [vocab, dim], the embedding's own tensor when tied."""
+
+    vocab: int = attr(Int(), doc="number of logits")
+    scale: float = attr(Float(), 1.0, doc="multiplies the logits")
+    tied: bool = attr(Flag(), False, doc="use the embedding's weight")
+    bias: bool = attr(Flag(), False, doc="add a bias")
+
+    def width(self, ins: Widths) -> int:
+        return self.vocab
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        weight = Param("weight", (self.vocab, ins[0]), Fill("linear", fan_in=ins[0]), tied=self.tied)
+        return (weight, Param("bias", (self.vocab,), ZEROS)) if self.bias else (weight,)
+
+    def leaf(self, ins: Widths) -> str:
+        return call("nn.Linear", ins[0], self.vocab, bias=self.bias)
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        logits = f"{module}({args[0].text})"
+        return Code(logits, ATOM) if self.scale == 1.0 else Code(f"{lit(self.scale)} * {logits}", MUL)

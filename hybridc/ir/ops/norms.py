@@ -1,0 +1,80 @@
+"""rmsnorm, layernorm and the gated rmsnorm of Mamba-2."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from hybridc.ir.attrs import Flag, Float, Int, attr
+from hybridc.ir.emit import call
+from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
+
+
+@op("rmsnorm")
+class RMSNorm(Op):
+    """x / sqrt(mean(x²) + eps) · weight over the last dim (Zhang and Sennrich, 2019)."""
+
+    eps: float = attr(Float(0.0), 1e-5, doc="added to the mean square")
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        return (Param("weight", (ins[0],), ONES),)
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return 4.0 * ins[0]
+
+    def leaf(self, ins: Widths) -> str:
+        return call("nn.RMSNorm", ins[0], eps=self.eps)
+
+
+@op("layernorm")
+class LayerNorm(Op):
+    """(x - mean) / sqrt(var + eps) · weight + bias over the last dim (Ba et al., 2016)."""
+
+    eps: float = attr(Float(0.0), 1e-5, doc="added to the variance")
+    bias: bool = attr(Flag(), True, doc="add a bias")
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        weight = Param("weight", (ins[0],), ONES)
+        return (weight, Param("bias", (ins[0],), ZEROS)) if self.bias else (weight,)
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return 7.0 * ins[0]
+
+    def leaf(self, ins: Widths) -> str:
+        return call("nn.LayerNorm", ins[0], eps=self.eps, bias=self.bias)
+
+
+@op("gated_rmsnorm")
+class GatedRMSNorm(Op):
+    """rmsnorm(x · silu(gate)) when `gate_first`, else rmsnorm(x) · silu(gate), per group of channels (Mamba-2)."""
+
+    operands: ClassVar[tuple[str, ...]] = ("x", "gate")
+
+    eps: float = attr(Float(0.0), 1e-5, doc="added to the mean square")
+    groups: int = attr(Int(), 1, doc="channels are normalised in this many groups")
+    gate_first: bool = attr(Flag(), True, doc="gate before the norm, as Mamba-2 does")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        if ins[0] % self.groups:
+            check.error(
+                "HYB206",
+                "groups",
+                f"{ins[0]} channels do not divide into {self.groups} groups",
+                f"use a divisor of {ins[0]} for groups",
+            )
+        if len(ins) > 1 and ins[0] != ins[1]:
+            check.error(
+                "HYB205",
+                "gate",
+                f"the gate has width {ins[1]}, the value {ins[0]}",
+                "make the gate as wide as the value",
+            )
+        return self
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        return (Param("weight", (ins[0],), ONES),)
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return 9.0 * ins[0]
+
+    def leaf(self, ins: Widths) -> str:
+        return call("ops.GatedRMSNorm", ins[0], eps=self.eps, groups=self.groups, gate_first=self.gate_first)

@@ -1,0 +1,52 @@
+"""rope: rotary positions, an attribute of attention."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
+from hybridc.ir.emit import call
+from hybridc.ir.ops.base import Op, op
+
+
+@op("rope")
+class Rope(Op):
+    """Rotary position embedding over the first `partial` of each head, half-split (Su et al., 2021).
+
+    Kinds: `linear` divides positions by `factor`; `llama3` scales long wavelengths only (Llama 3.1); `yarn` blends by
+    wavelength and scales cos and sin (Peng et al., 2023).
+    """
+
+    record: ClassVar[bool] = True
+
+    theta: float = attr(Float(0.0, strict=True), 10000.0, doc="base of the wavelengths")
+    kind_: str = attr(Choice(("default", "linear", "llama3", "yarn")), "default", doc="how positions are scaled")
+    partial: float = attr(Float(0.0, strict=True), 1.0, doc="share of the head that rotates")
+    factor: float = attr(Float(0.0, strict=True), 1.0, doc="how much longer than the original context")
+    low_freq_factor: float = attr(Float(0.0, strict=True), 1.0, doc="llama3")
+    high_freq_factor: float = attr(Float(0.0, strict=True), 4.0, doc="llama3")
+    original_max: int = attr(Int(), 8192, doc="context length before scaling (llama3, yarn)")
+    beta_fast: float = attr(Float(0.0, strict=True), 32.0, doc="yarn")
+    beta_slow: float = attr(Float(0.0, strict=True), 1.0, doc="yarn")
+    attention_factor: float | None = attr(
+        Float(0.0, strict=True), None, doc="yarn: multiplies cos and sin; none: 0.1 ln(factor) + 1", optional=True
+    )
+    truncate: bool = attr(Flag(), True, doc="yarn: round the blended range outwards")
+
+    def rotated(self, head_dim: int) -> int:
+        """Channels of a head that rotate."""
+        return int(head_dim * self.partial)
+
+    def construct(self, head_dim: int) -> str:
+        """The runtime's record of this rope for a head size."""
+        used = {
+            "default": (),
+            "linear": ("factor",),
+            "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max"),
+            "yarn": ("factor", "original_max", "beta_fast", "beta_slow", "attention_factor", "truncate"),
+        }[self.kind_]
+        default = {f.name: f.default for f in dataclasses.fields(self)}
+        extra = {k: getattr(self, k) for k in used if getattr(self, k) != default[k] or k == "original_max"}
+        kind = {} if self.kind_ == "default" else {"kind": repr(self.kind_)}
+        return call("ops.Rope", dim=self.rotated(head_dim), theta=self.theta, **kind, **extra)

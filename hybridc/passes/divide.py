@@ -1,0 +1,61 @@
+"""divide: whether the mesh's axes divide what they cut."""
+
+from __future__ import annotations
+
+from hybridc.diagnostics import NO_SPAN, Sink, Span
+from hybridc.ir.graph import Module
+from hybridc.ir.ops.base import Split
+
+
+def divide(module: Module, sink: Sink) -> Module:
+    """Report HYB214 to HYB217 where a mesh axis does not divide heads, channels, experts or stages, or cuts nothing at all.
+
+    Returns the module as it is: the pass is a check that needs derived attributes.
+    """
+    sizes = {axis: module.axis(axis) for axis in ("tp", "ep")}
+    spans = {a.name: a.span for a in module.mesh}
+    cut: dict[str, list[int]] = {"tp": [], "ep": []}
+    seen: set[tuple[object, ...]] = set()
+    for block in module.blocks:
+        for node in block.nodes:
+            for split in node.op.splits(block.widths(node)):
+                cut[split.axis].append(split.size)
+                ranks = sizes[split.axis]
+                key = (node.span, split)
+                if split.fits(ranks) or key in seen:
+                    continue
+                seen.add(key)
+                span = dict(node.spans).get(split.attribute, node.span)
+                at = spans[split.axis].line
+                where = f"{split.axis} = {ranks}" + (f" (line {at})" if at else "")
+                sink.report(split.code, span, f"{split.size} {split.what} over {where}", _remedy(split, ranks))
+    for axis, what in (("tp", "heads or hidden channels"), ("ep", "experts")):
+        if sizes[axis] > 1 and not cut[axis]:
+            label = f"{axis} = {sizes[axis]}, but the model has no {what} to cut"
+            sink.report("HYB216", spans[axis], label, f"leave out {axis}")
+    _stages(module, spans.get("pp", NO_SPAN), sink)
+    return module
+
+
+def _remedy(split: Split, ranks: int) -> str:
+    divisors = [d for d in range(1, min(split.size, 4 * ranks) + 1) if split.size % d == 0]
+    below = [d for d in divisors if d < ranks][-1:]
+    above = [d for d in divisors if d > ranks][:1]
+    choices = " or ".join(map(str, below + above)) or "1"
+    return f"use a multiple of {ranks} for {split.attribute}, or {split.axis} = {choices}"
+
+
+def _stages(module: Module, span: Span, sink: Sink) -> None:
+    pp = module.axis("pp")
+    stages = module.layers[-1].stage + 1
+    if stages > 1 and any(a.name == "pp" for a in module.mesh) and stages % pp:
+        sink.report(
+            "HYB217",
+            span,
+            f"the layers are cut into {stages} stages for pp = {pp}",
+            f"use a multiple of {pp} stages, or pp = {stages}",
+        )
+    elif pp > len(module.layers):
+        sink.report(
+            "HYB217", span, f"pp = {pp} for {len(module.layers)} layers", f"use pp = {len(module.layers)} or less"
+        )
