@@ -20,7 +20,6 @@ from hybridc.passes.pipeline import Timing, run
 if TYPE_CHECKING:
     from torch import nn
 
-    from hybridc.frontend.builder import Model
 
 TARGETS = ("cpu", "cuda:sm80", "cuda:sm90", "cuda:sm100")
 
@@ -172,7 +171,8 @@ def _not_yet(module: Module, target: str, sink: Sink) -> None:
         sink.report("HYB220", ranks[0].span, label, "run it on one rank", severity="warning")
     for rule in module.precision:
         if rule.format != module.dtype.value:
-            label = f"`{rule.format} on {', '.join(rule.on)}`: checked, but the emitted module computes in {module.dtype.value}"
+            shown = f"`{rule.format} on {', '.join(rule.on)}`"
+            label = f"{shown}: checked, but the emitted module computes in {module.dtype.value}"
             help = "A_log, D, dt_bias and routers stay fp32 without a rule"
             sink.report("HYB305", NO_SPAN, label, help, severity="warning")
     if module.mtp:

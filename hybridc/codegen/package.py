@@ -9,8 +9,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hybridc.codegen.torch_code import emit_model, fold
+from hybridc.codegen.torch_code import emit_model
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.ir.folding import fold
 from hybridc.ir.graph import Block, Module
 from hybridc.passes.analysis.cost import parameter_count
 from hybridc.version import VERSION
@@ -23,11 +24,15 @@ def emit_package(module: Module, spec_text: str, *, target: str) -> dict[str, st
     """The files of a package by name: `__init__.py`, `model.py`, `manifest.json`, `spec.hyb`."""
     digest = hashlib.sha256(spec_text.encode()).hexdigest()
     origin = (
-        f"{module.name}: {len(module.layers)} layers. Emitted by hybridc {VERSION} from spec.hyb (sha256 {digest[:12]}).\n\n"
+        f"{module.name}: {len(module.layers)} layers. Emitted by hybridc {VERSION} from spec.hyb (sha256 "
+        f"{digest[:12]}).\n\n"
         "Do not edit: edit the spec and compile again.\n"
     )
     return {
-        "__init__.py": f'"""The model {module.name}, emitted by hybridc {VERSION}."""\n\nfrom .model import Model\n\n__all__ = ["Model"]\n',
+        "__init__.py": (
+            f'"""The model {module.name}, emitted by hybridc {VERSION}."""\n\n'
+            'from .model import Model\n\n__all__ = ["Model"]\n'
+        ),
         "manifest.json": json.dumps(_manifest(module, digest, target), indent=2) + "\n",
         "model.py": emit_model(module, origin),
         "spec.hyb": spec_text,
@@ -50,7 +55,7 @@ def _manifest(module: Module, digest: str, target: str) -> dict[str, object]:
             "default": module.dtype.value,
             "rules": [{"format": r.format, "on": list(r.on), "except": list(r.exclude)} for r in module.precision],
         },
-        "layers": fold(module.layers),
+        "layers": fold([layer.block for layer in module.layers]),
         "parameter_count": parameter_count(module),
         "blocks": blocks,
     }
@@ -80,7 +85,8 @@ def is_package(folder: Path) -> bool:
 def write_package(files: dict[str, str], folder: Path) -> None:
     """Puts the files into `folder`: written beside it, then renamed, so that a reader never sees half a package.
 
-    Replaces an earlier package or an empty folder; raises DiagnosticError (HYB403) for a folder that holds anything else.
+    Replaces an earlier package or an empty folder; raises DiagnosticError (HYB403) for a folder that holds anything
+    else.
     """
     folder = Path(os.path.abspath(folder))
     if folder.exists() and not (folder.is_dir() and (is_package(folder) or not any(folder.iterdir()))):
@@ -122,5 +128,9 @@ def write_package(files: dict[str, str], folder: Path) -> None:
 def _unwritable(folder: Path, error: OSError) -> DiagnosticError:
     cause = error.strerror or str(error)
     return DiagnosticError(
-        [Diagnostic("HYB404", NO_SPAN, f"`{folder.name}` cannot be written: {cause}", "name a folder that you may write")]
+        [
+            Diagnostic(
+                "HYB404", NO_SPAN, f"`{folder.name}` cannot be written: {cause}", "name a folder that you may write"
+            )
+        ]
     )

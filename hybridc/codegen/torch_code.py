@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from hybridc.codegen.forward_code import WIDTH, forward_lines
 from hybridc.codegen.init_code import filler
-from hybridc.ir.emit import ClassBody, Emit
-from hybridc.ir.graph import Block, Layer, Module
+from hybridc.ir.emit import ClassBody, Emit, quote
+from hybridc.ir.folding import fold, runs
+from hybridc.ir.graph import Block, Module
 from hybridc.ir.ops.base import Param
 from hybridc.ir.ops.embedding import Embedding, LMHead
 from hybridc.ir.types import DType
+
 
 @dataclass
 class _File:
@@ -48,9 +50,7 @@ def emit_model(module: Module, origin: str) -> str:
 
 def _imports(text: str) -> list[str]:
     """Import lines for what the text uses."""
-    fillers = sorted(
-        {m for m in re.findall(r"\b(a_log_range|a_log|dt_bias|normal|ones|uniform|zeros)\(", text)}
-    )
+    fillers = sorted({m for m in re.findall(r"\b(a_log_range|a_log|dt_bias|normal|ones|uniform|zeros)\(", text)})
     lines = ["import torch"] if re.search(r"\btorch\.", text) else []
     lines.append("from torch import nn")
     if re.search(r"\bF\.", text):
@@ -84,16 +84,11 @@ def _init_table(params: list[tuple[str, Param]], module: Module) -> list[str]:
     """`INIT = {...}` for the parameters that a class holds itself; `FP32 = (...)` for those that stay fp32."""
     lines = []
     if keep := [name for name, p in params if p.fp32]:
-        lines.append(f"FP32 = ({', '.join(map(repr_, keep))}{',' if len(keep) == 1 else ''})")
-    entries = [f"{repr_(name)}: {filler(p.fill, module)}" for name, p in params if not p.tied]
+        lines.append(f"FP32 = ({', '.join(map(quote, keep))}{',' if len(keep) == 1 else ''})")
+    entries = [f"{quote(name)}: {filler(p.fill, module)}" for name, p in params if not p.tied]
     if entries:
         lines += wrapped("INIT = {", entries, "}")
     return lines
-
-
-def repr_(text: str) -> str:
-    """A Python string literal in double quotes; names only."""
-    return f'"{text}"'
 
 
 def wrapped(head: str, items: list[str], tail: str) -> list[str]:
@@ -128,9 +123,7 @@ def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[P
         [f"def forward({arguments}):", *(f"    {line}" for line in body.forward)],
     ]
     if body.state:
-        sections.insert(
-            2, ["def new_state(self, batch, max_len, device, dtype):", *_returned(body.state)]
-        )
+        sections.insert(2, ["def new_state(self, batch, max_len, device, dtype):", *_returned(body.state)])
     file.classes.append(_class(name, doc, sections))
 
 
@@ -218,8 +211,10 @@ def _model_class(module: Module) -> str:
     sections = [init, forward]
     if tied:
         sections.insert(1, ["def tie_weights(self):", *(f"    self.{a} = self.{b}" for a, b in tied)])
-    doc = f"{module.name}: {fold(module.layers)}"
-    return _class("Model", doc if len(doc) < 200 else f"{module.name}: {len(module.layers)} layers", sections, "LanguageModel")
+    doc = f"{module.name}: {fold([layer.block for layer in module.layers])}"
+    return _class(
+        "Model", doc if len(doc) < 200 else f"{module.name}: {len(module.layers)} layers", sections, "LanguageModel"
+    )
 
 
 def _tied(module: Module) -> list[tuple[str, str]]:
@@ -244,39 +239,15 @@ def _layer_list(module: Module) -> list[str]:
     line = f"self.layers = nn.ModuleList(block() for block in {order})"
     if len(line) <= WIDTH - 8:
         return [line]
-    return [*wrapped("order = [", [layer.block for layer in module.layers], "]"), "self.layers = nn.ModuleList(block() for block in order)"]
+    return [
+        *wrapped("order = [", [layer.block for layer in module.layers], "]"),
+        "self.layers = nn.ModuleList(block() for block in order)",
+    ]
 
 
 def tuple_text(names: list[str]) -> str:
     """A list of names as Python, repeated units folded: `(M, M, M, A) * 8`, `(M,) * 3 + (A,)`."""
-    parts = [f"({', '.join(unit)}{',' if len(unit) == 1 else ''})" + (f" * {n}" if n > 1 else "") for unit, n in runs(names)]
+    parts = [
+        f"({', '.join(unit)}{',' if len(unit) == 1 else ''})" + (f" * {n}" if n > 1 else "") for unit, n in runs(names)
+    ]
     return " + ".join(parts)
-
-
-def runs(names: list[str]) -> list[tuple[list[str], int]]:
-    """`names` as units that repeat, found greedily: at each place the unit whose repetition covers most, shortest first."""
-    out: list[tuple[list[str], int]] = []
-    at = 0
-    while at < len(names):
-        best_unit, best_count = 1, 1
-        for unit in range(1, min(64, (len(names) - at) // 2) + 1):
-            count = 1
-            while names[at + unit * count : at + unit * (count + 1)] == names[at : at + unit]:
-                count += 1
-            if count > 1 and unit * count > best_unit * best_count:
-                best_unit, best_count = unit, count
-        if best_count == 1 and out and out[-1][1] == 1:
-            out[-1][0].append(names[at])
-        else:
-            out.append((names[at : at + best_unit], best_count))
-        at += best_unit * best_count
-    return out
-
-
-def fold(layers: tuple[Layer, ...]) -> str:
-    """The layer pattern as a person writes it: `(M M M A) * 8`."""
-    parts = []
-    for unit, count in runs([layer.block for layer in layers]):
-        body = " ".join(unit)
-        parts.append(body if count == 1 else f"{body} * {count}" if len(unit) == 1 else f"({body}) * {count}")
-    return " ".join(parts)

@@ -1,7 +1,8 @@
 """What hybridc says about a user's mistake: where it is, what is wrong, and how to mend it.
 
 Every user mistake is a `Diagnostic` with a code from `hybridc.diagnostics.codes`. Stages report into a `Sink`, which
-keeps going so that all mistakes of a file are shown in one run; `Sink.check` raises `DiagnosticError` at a stage border.
+keeps going so that all mistakes of a file are shown in one run; `Sink.check` raises `DiagnosticError` at a stage
+border.
 """
 
 from __future__ import annotations

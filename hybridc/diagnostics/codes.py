@@ -23,8 +23,10 @@ CODES: dict[str, Code] = {
     # --- names and types -------------------------------------------------------------------------------------------
     "HYB101": Code(
         "unknown name",
-        "A name is used that no param, let, block, block param or named value defines where it stands. Names inside a block "
-        "are visible after the statement that defines them; `x` is the residual stream, `x0` the embedding's result and "
+        "A name is used that no param, let, block, block param or named value defines where it stands. Names inside a "
+        "block "
+        "are visible after the statement that defines them; `x` is the residual stream, `x0` the embedding's result "
+        "and "
         "`layer` the index of the layer. On the command line, `--set` takes the params of the model only.",
         "x += nrom >> attention(heads=4)",
     ),
@@ -36,22 +38,28 @@ CODES: dict[str, Code] = {
     ),
     "HYB103": Code(
         "defined twice",
-        "A param, let, block, entry, axis, value or submodule name is given twice. Each name has one meaning in its scope: "
+        "A param, let, block, entry, axis, value or submodule name is given twice. Each name has one meaning in its "
+        "scope: "
         "values in a block are single assignment, except the residual stream `x`.",
         "let norm = rmsnorm()\nlet norm = layernorm()",
     ),
-    "HYB104": Code("unused param", "A param is defined and nothing reads it. Often a sign of a number written out twice."),
+    "HYB104": Code(
+        "unused param", "A param is defined and nothing reads it. Often a sign of a number written out twice."
+    ),
     "HYB105": Code("unused block", "A block is defined and no layer pattern names it."),
     "HYB106": Code("unused let", "A let is defined and nothing reads it."),
     "HYB107": Code(
         "unused value",
-        "A value is named in a block and nothing reads it. Code that no result needs is dropped, its parameters with it.",
+        "A value is named in a block and nothing reads it. Code that no result needs is dropped, its parameters with "
+        "it.",
         "t = linear(64)",
     ),
     "HYB108": Code(
         "name not allowed",
-        "Names of models, blocks, submodules and values become Python names in emitted code and keys of the state dict. "
-        "They are made of ASCII letters, digits and underscores, start with a letter, and are neither Python keywords nor "
+        "Names of models, blocks, submodules and values become Python names in emitted code and keys of the state "
+        "dict. "
+        "They are made of ASCII letters, digits and underscores, start with a letter, and are neither Python keywords "
+        "nor "
         "names that the emitted code or torch modules use themselves.",
         "x += forward: attention(heads=4)",
     ),
@@ -61,23 +69,27 @@ CODES: dict[str, Code] = {
         "(`swiglu` is `mlp` with `act` and `gated` set). `hybridc ops NAME` shows what there is.",
         "attention(heads=4, kvheads=2)",
     ),
-    "HYB110": Code(
-        "missing argument", "A call leaves out an argument that has no default.", "attention(head_dim=64)"
-    ),
+    "HYB110": Code("missing argument", "A call leaves out an argument that has no default.", "attention(head_dim=64)"),
     "HYB111": Code("wrong type", "A value has another type than is wanted here.", "attention(heads=2.5)"),
     "HYB112": Code("out of range", "A number is outside of the range that makes sense here.", "attention(heads=0)"),
     "HYB113": Code("not a choice", "A word is not one of those that fit here.", "mlp(128, act=sillu)"),
     "HYB114": Code("too many arguments", "A call gives more positional arguments than there are.", "scale(1, 2)"),
-    "HYB115": Code("argument given twice", "One argument is given twice, by position and name or by name twice.", "scale(1, factor=2)"),
+    "HYB115": Code(
+        "argument given twice",
+        "One argument is given twice, by position and name or by name twice.",
+        "scale(1, factor=2)",
+    ),
     "HYB116": Code(
         "not a layer",
-        "An expression stands where a layer or a value is wanted: an op, a named value, a let of one, or several joined by "
+        "An expression stands where a layer or a value is wanted: an op, a named value, a let of one, or several "
+        "joined by "
         "`>>`, `|`, `+` and `*`.",
         "x += 3",
     ),
     "HYB117": Code(
         "not a constant",
-        "An attribute, a count or a condition must be known at compile time: numbers, words, params, lets of those, `layer`, "
+        "An attribute, a count or a condition must be known at compile time: numbers, words, params, lets of those, "
+        "`layer`, "
         "and arithmetic on them.",
         "let a = rmsnorm()\nlayers = H * a",
     ),
@@ -87,25 +99,30 @@ CODES: dict[str, Code] = {
         "x += norm >> t",
     ),
     "HYB119": Code(
-        "statement has no meaning", "A block is empty, or adds to something else than the residual stream.", "t += norm >> linear(64)"
+        "statement has no meaning",
+        "A block is empty, or adds to something else than the residual stream.",
+        "t += norm >> linear(64)",
     ),
     "HYB120": Code(
         "spec too large",
-        "The spec unfolds into more layers (100,000), more ops in one block (10,000) or more steps of evaluation than any "
+        "The spec unfolds into more layers (100,000), more ops in one block (10,000) or more steps of evaluation than "
+        "any "
         "model has. Usually a repetition inside a repetition.",
         "layers = (M * 100000) * 100000",
     ),
     "HYB121": Code("arithmetic", "A division by zero, or a result that no dim or attribute can hold.", "let a = 1 / 0"),
     "HYB122": Code(
         "missing part of the model",
-        "A spec file has one `model`, and a model has `embed`, `layers` and `head`. A file of lets and blocks alone is a "
+        "A spec file has one `model`, and a model has `embed`, `layers` and `head`. A file of lets and blocks alone is "
+        "a "
         "library, which other files import.",
         "model m { }",
     ),
     "HYB130": Code("empty pattern", "A layer pattern stands for no layer at all.", "layers = M * 0"),
     "HYB131": Code(
         "pattern letter",
-        "A letter of a pattern string has no block, or a block's letter does not occur. Blanks are skipped and `|` cuts "
+        "A letter of a pattern string has no block, or a block's letter does not occur. Blanks are skipped and `|` "
+        "cuts "
         "pipeline stages.",
         'layers = pattern("MXM", M=Mamba)',
     ),
@@ -113,7 +130,8 @@ CODES: dict[str, Code] = {
     "HYB133": Code("negative repetition", "A pattern is repeated a negative number of times.", "layers = M * (2 - 3)"),
     "HYB134": Code(
         "not a layer pattern",
-        "A layer pattern is made of block names, calls of blocks, `*`, parentheses, lists, `pattern(...)` and `|`. An op "
+        "A layer pattern is made of block names, calls of blocks, `*`, parentheses, lists, `pattern(...)` and `|`. An "
+        "op "
         "belongs in a block.",
         "layers = attention(heads=4) * 3",
     ),
@@ -125,62 +143,126 @@ CODES: dict[str, Code] = {
     # --- ops, shapes and mesh --------------------------------------------------------------------------------------
     "HYB201": Code(
         "heads do not divide the width",
-        "Without `head_dim`, a head is as wide as the model's width over the number of heads, which must come out even.",
+        "Without `head_dim`, a head is as wide as the model's width over the number of heads, which must come out "
+        "even.",
         "attention(heads=7)   # on a width of 64",
     ),
     "HYB202": Code(
         "key-value heads do not divide heads",
-        "In grouped-query attention each key-value head serves the same number of query heads, so `heads` is a multiple of "
+        "In grouped-query attention each key-value head serves the same number of query heads, so `heads` is a "
+        "multiple of "
         "`kv_heads`.",
         "attention(heads=8, kv_heads=3)",
     ),
     "HYB203": Code(
         "rope on an odd number of channels",
-        "Rotary positions turn pairs of channels: `head_dim` times `partial` must be an even number, 2 or more, and at most "
+        "Rotary positions turn pairs of channels: `head_dim` times `partial` must be an even number, 2 or more, and at "
+        "most "
         "`head_dim`.",
         "attention(heads=4, head_dim=15, rope=rope())",
     ),
     "HYB204": Code(
-        "groups do not divide heads", "Mamba-2's groups share B and C among an equal number of heads each.", "mamba2(heads=6, groups=4)"
+        "groups do not divide heads",
+        "Mamba-2's groups share B and C among an equal number of heads each.",
+        "mamba2(heads=6, groups=4)",
     ),
     "HYB205": Code(
         "widths do not meet",
-        "Two values are added or multiplied whose last dims differ. A residual sublayer must give back the width that it "
+        "Two values are added or multiplied whose last dims differ. A residual sublayer must give back the width that "
+        "it "
         "was given.",
         "x += norm >> linear(32)   # on a width of 64",
     ),
-    "HYB206": Code("groups do not divide channels", "A grouped norm cuts its channels into equal groups.", "gated_rmsnorm(gate=z, groups=3)"),
-    "HYB207": Code("more experts chosen than there are", "`top_k` of a mixture is at most its number of experts.", "moe(experts=4, hidden=64, top_k=5)"),
-    "HYB208": Code("token ids and activations", "Only an embedding reads token ids, and it reads nothing else.", "embed = rmsnorm()"),
+    "HYB206": Code(
+        "groups do not divide channels",
+        "A grouped norm cuts its channels into equal groups.",
+        "gated_rmsnorm(gate=z, groups=3)",
+    ),
+    "HYB207": Code(
+        "more experts chosen than there are",
+        "`top_k` of a mixture is at most its number of experts.",
+        "moe(experts=4, hidden=64, top_k=5)",
+    ),
+    "HYB208": Code(
+        "token ids and activations",
+        "Only an embedding reads token ids, and it reads nothing else.",
+        "embed = rmsnorm()",
+    ),
     "HYB209": Code("head without lm_head", "The head ends in `lm_head`, which stands nowhere else.", "head = norm"),
-    "HYB210": Code("tied weights differ in shape", "A tied head uses the embedding's tensor, so both have one vocabulary and width.", ""),
+    "HYB210": Code(
+        "tied weights differ in shape",
+        "A tied head uses the embedding's tensor, so both have one vocabulary and width.",
+        "",
+    ),
     "HYB211": Code("vocabularies differ", "The head has another number of logits than the embedding has rows.", ""),
-    "HYB212": Code("not emitted", "The checker knows this part of the language, and this version emits no code for it.", "mtp = A * 1"),
+    "HYB212": Code(
+        "not emitted",
+        "The checker knows this part of the language, and this version emits no code for it.",
+        "mtp = A * 1",
+    ),
     "HYB214": Code(
         "attention heads do not divide over tp",
-        "Tensor parallelism gives each rank the same number of query heads. Key-value heads may be fewer than ranks: they "
+        "Tensor parallelism gives each rank the same number of query heads. Key-value heads may be fewer than ranks: "
+        "they "
         "are replicated, if tp is a multiple of them.",
         "attention(heads=9, kv_heads=3)   # with tp = 2",
     ),
-    "HYB215": Code("a mesh axis does not divide", "Each rank of an axis gets an equal part of what the axis cuts: heads, groups, channels, experts.", ""),
-    "HYB216": Code("a mesh axis cuts nothing", "The mesh has an axis larger than 1 and the model nothing that it could cut.", "mesh { ep = 4 }   # without experts"),
-    "HYB217": Code("stages and pp", "The stages that `|` cuts are a multiple of pp, and there are no more stages than layers.", ""),
+    "HYB215": Code(
+        "a mesh axis does not divide",
+        "Each rank of an axis gets an equal part of what the axis cuts: heads, groups, channels, experts.",
+        "",
+    ),
+    "HYB216": Code(
+        "a mesh axis cuts nothing",
+        "The mesh has an axis larger than 1 and the model nothing that it could cut.",
+        "mesh { ep = 4 }   # without experts",
+    ),
+    "HYB217": Code(
+        "stages and pp", "The stages that `|` cuts are a multiple of pp, and there are no more stages than layers.", ""
+    ),
     "HYB218": Code("unknown mesh axis", "The axes are pp, dp, cp, tp and ep.", "mesh { sp = 2 }"),
-    "HYB219": Code("mesh axis has no such size", "An axis has a size of 1 or more, or one of its forms: dp = fsdp(n) or replicate(n), cp = dynamic(a..b), ep = hybrid(node=n, local=m), flat(n) or gather(n).", ""),
-    "HYB220": Code("mesh is not emitted", "The mesh has been checked against the model, and this version emits the serial module.", ""),
+    "HYB219": Code(
+        "mesh axis has no such size",
+        "An axis has a size of 1 or more, or one of its forms: dp = fsdp(n) or replicate(n), cp = dynamic(a..b), ep = "
+        "hybrid(node=n, local=m), flat(n) or gather(n).",
+        "",
+    ),
+    "HYB220": Code(
+        "mesh is not emitted",
+        "The mesh has been checked against the model, and this version emits the serial module.",
+        "",
+    ),
     # --- selectors and precision -----------------------------------------------------------------------------------
     "HYB301": Code(
         "selector matches nothing",
-        "A selector is a path over the module tree (`layers[1:-1].attn`, `**.router`, `H.mlp`), or a bare word that matches "
+        "A selector is a path over the module tree (`layers[1:-1].attn`, `**.router`, `H.mlp`), or a bare word that "
+        "matches "
         "that submodule name or op kind anywhere. One that matches nothing is nearly always misspelt.",
         "bf16 on layers[0].atn",
     ),
-    "HYB302": Code("layer index out of range", "A selector's index lies outside of the layers, or its slice is empty.", "bf16 on layers[40:50]"),
-    "HYB303": Code("only layers are indexed", "An index stands behind something else than `layers`.", "bf16 on head[0]"),
-    "HYB304": Code("unknown format", "Formats are fp32, bf16, fp16, fp8(tensor|delayed|row|block128|mx, fwd=e4m3, bwd=e5m2) and bitnet; a default is one of the first three.", "fp8(blok128) on mlp"),
-    "HYB305": Code("precision is not emitted", "The rule has been checked, and this version emits modules in the default dtype.", ""),
+    "HYB302": Code(
+        "layer index out of range",
+        "A selector's index lies outside of the layers, or its slice is empty.",
+        "bf16 on layers[40:50]",
+    ),
+    "HYB303": Code(
+        "only layers are indexed", "An index stands behind something else than `layers`.", "bf16 on head[0]"
+    ),
+    "HYB304": Code(
+        "unknown format",
+        "Formats are fp32, bf16, fp16, fp8(tensor|delayed|row|block128|mx, fwd=e4m3, bwd=e5m2) and bitnet; a default "
+        "is one of the first three.",
+        "fp8(blok128) on mlp",
+    ),
+    "HYB305": Code(
+        "precision is not emitted",
+        "The rule has been checked, and this version emits modules in the default dtype.",
+        "",
+    ),
     # --- files -----------------------------------------------------------------------------------------------------
-    "HYB403": Code("folder is not a package", "An output folder exists that hybridc did not write. It is left alone.", ""),
+    "HYB403": Code(
+        "folder is not a package", "An output folder exists that hybridc did not write. It is left alone.", ""
+    ),
     "HYB404": Code("cannot write", "A file or folder cannot be written.", ""),
     # --- the environment -------------------------------------------------------------------------------------------
     "HYB601": Code("unknown target", "Targets are cpu, cuda:sm80, cuda:sm90 and cuda:sm100.", ""),

@@ -167,7 +167,8 @@ class Import(Node):
 
 @dataclass(frozen=True)
 class Param(Node):
-    """`param name = value`, in a model or in a block's parentheses; `value` is None for a block param that must be given."""
+    """`param name = value`, in a model or in a block's parentheses; `value` is None for a block param that must be
+    given."""
 
     name: str
     value: Expr | None

@@ -63,7 +63,9 @@ class Body:
                 for n, stage in enumerate(expr.stages):
                     if n and self._value_of(stage, scope):
                         help = "put the value first, or add to it with `+`"
-                        self.report.fail("HYB118", stage.span, "a value takes no input, so what is piped here is lost", help)
+                        self.report.fail(
+                            "HYB118", stage.span, "a value takes no input, so what is piped here is lost", help
+                        )
                     x = self.apply(stage, scope, x)
                 return x
             case ast.Parallel():
@@ -76,7 +78,10 @@ class Body:
                 return self._product(expr, scope, x)
             case _:
                 self.report.fail(
-                    "HYB116", expr.span, "this is not a layer or a value", "use ops, named values, `>>`, `|`, `+` and `*`"
+                    "HYB116",
+                    expr.span,
+                    "this is not a layer or a value",
+                    "use ops, named values, `>>`, `|`, `+` and `*`",
                 )
 
     def _value_of(self, expr: ast.Expr, scope: Scope) -> str | None:
@@ -208,15 +213,16 @@ def lower_statements(statements: tuple[ast.Statement, ...], scope: Scope, report
     return body, stream.value
 
 
-def _statement(
-    statement: ast.Statement, scope: Scope, body: Body, stream: Binding, named: dict[str, Binding]
-) -> None:
+def _statement(statement: ast.Statement, scope: Scope, body: Body, stream: Binding, named: dict[str, Binding]) -> None:
     target, report = statement.target, body.report
     assert stream.value is not None
     if statement.op == "+=":
         if target != "x":
             report.fail(
-                "HYB119", statement.span, f"`{target}` is not the residual stream", f"write `{target}_2 = {target} + ...`"
+                "HYB119",
+                statement.span,
+                f"`{target}` is not the residual stream",
+                f"write `{target}_2 = {target} + ...`",
             )
         value = body.apply(statement.value, scope, stream.value)
         stream.value = body.emit(Add(), (stream.value, value), "", statement.span)

@@ -1,4 +1,5 @@
-"""AST to IR: names resolved, patterns unfolded, each distinct occurrence of a block lowered once, all errors with spans."""
+"""AST to IR: names resolved, patterns unfolded, each distinct occurrence of a block lowered once, all errors with
+spans."""
 
 from __future__ import annotations
 
@@ -187,7 +188,11 @@ def lower(
         if not binding.used and name not in library:
             code = {"a block": "HYB105", "a let": "HYB106"}.get(binding.what, "HYB104")
             sink.report(
-                code, binding.span, f"{binding.what[2:]} `{name}` is never used", "use it or remove it", severity="warning"
+                code,
+                binding.span,
+                f"{binding.what[2:]} `{name}` is never used",
+                "use it or remove it",
+                severity="warning",
             )
     if embed is None or head is None or not layers:
         return None
@@ -260,7 +265,9 @@ def _params(
             if member.name in overrides:
                 value = overrides.pop(member.name)
             elif member.value is None:
-                report.fail("HYB110", member.span, f"the param `{member.name}` has no value", "write `param name = value`")
+                report.fail(
+                    "HYB110", member.span, f"the param `{member.name}` has no value", "write `param name = value`"
+                )
             else:
                 value = evaluate(member.value, scope, report)
         except Failed:

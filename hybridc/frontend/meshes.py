@@ -20,7 +20,9 @@ FORMS: dict[str, tuple[str, ...]] = {
 """The axes of a mesh, and the forms besides a plain size that each takes."""
 
 
-def lower_mesh(mesh: ast.Mesh | None, overrides: Mapping[str, str], scope: Scope, report: Report) -> tuple[MeshAxis, ...]:
+def lower_mesh(
+    mesh: ast.Mesh | None, overrides: Mapping[str, str], scope: Scope, report: Report
+) -> tuple[MeshAxis, ...]:
     """The axes of a spec in their canonical order, those from the command line in place of the spec's."""
     axes: dict[str, MeshAxis] = {}
     for axis in mesh.axes if mesh else ():

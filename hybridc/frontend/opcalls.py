@@ -79,7 +79,9 @@ def bind(call: ast.Call, scope: Scope, report: Report) -> BoundOp:
         if default is not None:
             values[field.name] = default
         elif field.metadata["required"] or (field.metadata["derived"].startswith("the model's") and not failed):
-            help = f"write `{name}=...`" + ("" if field.metadata["required"] else f", or give the model a param `{name}`")
+            help = f"write `{name}=...`" + (
+                "" if field.metadata["required"] else f", or give the model a param `{name}`"
+            )
             wrong("HYB110", call.span, f"`{call.func}` needs `{name}`: {field.metadata['doc']}", help)
     for name in extra:
         if name not in operands and not kind.record:

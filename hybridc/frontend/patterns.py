@@ -56,7 +56,10 @@ def expand(expr: ast.Expr, scope: Scope, report: Report) -> list[Item]:
             return _comprehension(expr, scope, report)
         case ast.Str():
             report.fail(
-                "HYB134", expr.span, "a string is not a layer", 'name its letters: pattern("M*", M=Mamba, "*"=Attention)'
+                "HYB134",
+                expr.span,
+                "a string is not a layer",
+                'name its letters: pattern("M*", M=Mamba, "*"=Attention)',
             )
         case _:
             report.fail("HYB134", expr.span, "this is not a layer pattern", "use block names, `*`, parentheses and `|`")
@@ -147,7 +150,9 @@ def _comprehension(expr: ast.Comprehension, scope: Scope, report: Report) -> lis
 def _letters(expr: ast.Call, scope: Scope, report: Report) -> list[Item]:
     """`pattern("M-M*", M=Mamba, "-"=Mlp, "*"=Attn)`: one letter a layer, `|` a stage boundary, blanks ignored."""
     if len(expr.args) != 1:
-        report.fail("HYB110", expr.span, "pattern takes one string and its letters", 'write pattern("M*", M=.., "*"=..)')
+        report.fail(
+            "HYB110", expr.span, "pattern takes one string and its letters", 'write pattern("M*", M=.., "*"=..)'
+        )
     text = evaluate(expr.args[0], scope, report)
     if not isinstance(text, str):
         report.fail("HYB111", expr.args[0].span, "expected a string of letters", 'write it in quotes, "M-M*"')

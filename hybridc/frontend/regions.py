@@ -58,11 +58,14 @@ def _plain(expr: ast.Expr) -> str | None:
 
 
 def _format(expr: ast.Expr, report: Report) -> None:
-    """Reports a format that does not exist: fp32, bf16, fp16, bitnet, fp8(tensor|delayed|row|block128|mx, fwd=, bwd=)."""
+    """Reports a format that does not exist: fp32, bf16, fp16, bitnet, fp8(tensor|delayed|row|block128|mx, fwd=,
+    bwd=)."""
     known = (*PLAIN, "bitnet", "fp8")
     if isinstance(expr, ast.Name):
         if expr.id == "fp8":
-            report.fail("HYB304", expr.span, "fp8 needs a recipe", f"write fp8(block128), or one of {', '.join(RECIPES)}")
+            report.fail(
+                "HYB304", expr.span, "fp8 needs a recipe", f"write fp8(block128), or one of {', '.join(RECIPES)}"
+            )
         if expr.id not in known:
             report.fail("HYB304", expr.span, f"there is no format `{expr.id}`", did_you_mean(expr.id, known))
         return
@@ -82,4 +85,3 @@ def _format(expr: ast.Expr, report: Report) -> None:
             report.fail("HYB109", kw.span, f"fp8 has no argument `{kw.name}`", did_you_mean(kw.name, ("fwd", "bwd")))
         if not isinstance(kw.value, ast.Name) or kw.value.id not in DIRECTIONS:
             report.fail("HYB304", kw.span, f"`{kw.name}` is e4m3 or e5m2", "write fwd=e4m3 or bwd=e5m2")
-

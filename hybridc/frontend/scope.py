@@ -18,7 +18,8 @@ STEPS = 2_000_000
 
 
 class Failed(Exception):
-    """A mistake has been reported and this expression has no value; its statement is given up, the next one is tried."""
+    """A mistake has been reported and this expression has no value; its statement is given up, the next one is
+    tried."""
 
 
 @dataclass

@@ -29,12 +29,13 @@ class Target:
 
 
 def tree(module: Module) -> Iterator[Target]:
-    """All modules and parameters: `embed`, `layers.0`, `layers.0.attn`, `layers.0.attn.qkv`, `layers.0.attn.qkv.weight`, ...
+    """All modules and parameters: `embed`, `layers.0`, `layers.0.attn`, `layers.0.attn.qkv`,
+    `layers.0.attn.qkv.weight`, ...
 
     Needs inferred types.
     """
     members = {name: _members(block) for name, block in module.by_name.items()}
-    places = [(("embed",), -1, "embed")]
+    places: list[tuple[tuple[str, ...], int, str]] = [(("embed",), -1, "embed")]
     places += [(("layers", str(n)), n, layer.block) for n, layer in enumerate(module.layers)]
     places.append((("head",), -1, "head"))
     for prefix, layer, block in places:
@@ -105,7 +106,8 @@ def select(selector: ast.Selector, module: Module, report: Report, targets: list
 
 
 def _matches(steps: list[ast.Step], target: Target, layers: int, blocks: set[str]) -> bool:
-    """Whether a path of several steps names the target: from the root, from a block's name, or from a name or kind anywhere."""
+    """Whether a path of several steps names the target: from the root, from a block's name, or from a name or kind
+    anywhere."""
     first = steps[0].name
     if first in ("layers", "embed", "head", "*", "**"):
         return _glob(steps, target.path, layers)

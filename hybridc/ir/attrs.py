@@ -107,7 +107,9 @@ class Floats:
 
     def coerce(self, value: object) -> tuple[float, ...]:
         if not isinstance(value, tuple) or len(value) != self.count:
-            raise AttrError(f"expected {self.count} numbers, got {show(value)}", f"write a tuple of {self.count} numbers")
+            raise AttrError(
+                f"expected {self.count} numbers, got {show(value)}", f"write a tuple of {self.count} numbers"
+            )
         return tuple(Float(infinite=self.infinite).coerce(v) for v in value)
 
     def __str__(self) -> str:

@@ -1,7 +1,9 @@
-"""What op definitions hand to codegen: pieces of Python text with their precedence, and the bodies of emitted classes."""
+"""What op definitions hand to codegen: pieces of Python text with their precedence, and the bodies of emitted
+classes."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -25,7 +27,8 @@ class Code:
 class ClassBody:
     """The inside of the class that a composite op becomes.
 
-    `members` are the lines of `__init__` after `super().__init__()`, `forward` those of `forward`, whose arguments after
+    `members` are the lines of `__init__` after `super().__init__()`, `forward` those of `forward`, whose arguments
+    after
     `self` are `args`. `state` is the expression that makes the op's cache entry from batch, max_len, device and dtype.
     `inner` are composite submodules by attribute name; each becomes a class of its own.
     """
@@ -62,6 +65,8 @@ class Emit:
 
 def lit(value: float | int | bool | str | None) -> str:
     """A Python literal, floats in their shortest exact spelling (`1e11`, not `100000000000.0`)."""
+    if isinstance(value, str):
+        return quote(value)
     if not isinstance(value, float):
         return repr(value)
     if value != value or value in (float("inf"), float("-inf")):
@@ -69,8 +74,14 @@ def lit(value: float | int | bool | str | None) -> str:
     plain = repr(value)
     sign, digits, exponent = Decimal(plain).normalize().as_tuple()
     mantissa = "".join(map(str, digits))
-    scientific = f"{'-' if sign else ''}{mantissa[0]}{'.' + mantissa[1:] if len(mantissa) > 1 else ''}e{int(exponent) + len(mantissa) - 1}"
-    return scientific if len(scientific) < len(plain) and len(plain) > 8 else plain
+    fraction = f".{mantissa[1:]}" if len(mantissa) > 1 else ""
+    scientific = f"{'-' if sign else ''}{mantissa[0]}{fraction}e{int(exponent) + len(mantissa) - 1}"
+    return scientific if len(scientific) < len(plain) and (len(plain) > 8 or "e" in plain) else plain
+
+
+def quote(text: str) -> str:
+    """A Python string literal in double quotes."""
+    return json.dumps(text)
 
 
 def call(function: str, *args: object, **kwargs: object) -> str:

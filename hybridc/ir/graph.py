@@ -1,4 +1,5 @@
-"""The IR: a module of distinct blocks, each straight-line SSA, and the list of layers that says where each block occurs.
+"""The IR: a module of distinct blocks, each straight-line SSA, and the list of layers that says where each block
+occurs.
 
 Everything is frozen: a pass makes a new module. Spans and source texts ride along for diagnostics and emitted comments
 and take no part in equality.
@@ -19,7 +20,8 @@ from hybridc.ir.types import DType, TensorType
 class Node:
     """One application of an op: result `name` from the values `operands`.
 
-    `path` is the submodule that holds the op's parameters below its block ("" for ops without any). `type` is None until
+    `path` is the submodule that holds the op's parameters below its block ("" for ops without any). `type` is None
+    until
     the infer pass has run. `hint` is the name that the spec gives the value, if it does.
     """
 
@@ -83,7 +85,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class InitScheme:
-    """How projections and embeddings start: `normal` with `std`, or `kaiming` uniform; `depth` scales residual outputs."""
+    """How projections and embeddings start: `normal` with `std`, or `kaiming` uniform; `depth` scales residual
+    outputs."""
 
     kind: str = "normal"
     std: float = 0.02

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hybridc.ir.attrs import changed, show
+from hybridc.ir.folding import fold
 from hybridc.ir.graph import Arg, Block, InitScheme, Layer, MeshAxis, Module, Node, PrecisionRule
 from hybridc.ir.ops import OPS, fields
 from hybridc.ir.types import DType, TensorType, parse_dim
@@ -37,16 +38,11 @@ def print_block(block: Block, indent: str = "") -> str:
 
 
 def print_layers(layers: Iterable[Layer]) -> str:
-    """Runs of equal layers as `@H * 36`, shared weights as `@A#A.0`, a stage boundary as `|`."""
-    parts, stage = [], 0
-    for layer, run in itertools.groupby(layers):
-        if layer.stage != stage:
-            parts.append("|")
-            stage = layer.stage
-        count = len(list(run))
-        name = f"@{layer.block}" + (f"#{layer.weights}" if layer.weights else "")
-        parts.append(name if count == 1 else f"{name} * {count}")
-    return " ".join(parts)
+    """Repetitions folded as `(@M @M @A) * 8`, shared weights as `@A#A.0`, a stage boundary as `|`."""
+    parts = []
+    for _, stage in itertools.groupby(layers, key=lambda layer: layer.stage):
+        parts.append(fold([f"@{x.block}" + (f"#{x.weights}" if x.weights else "") for x in stage]))
+    return " | ".join(parts)
 
 
 def print_module(module: Module) -> str:
@@ -177,14 +173,24 @@ def _parse_block(lines: list[str]) -> Block:
     return Block(head[1], made, tuple(nodes), tail[1], residuals=int(tail[2] or 0))
 
 
+_LAYER = re.compile(
+    r"(?P<cut>\|)|(?P<open>\()|\)(?: \* (?P<times>\d+))?"
+    r"|@(?P<block>\w+)(?:#(?P<weights>[\w.]+))?(?: \* (?P<count>\d+))?"
+)
+
+
 def _parse_layers(text: str) -> tuple[Layer, ...]:
     out: list[Layer] = []
-    stage = 0
-    for match in re.finditer(r"(\|)|@(\w+)(?:#([\w.]+))?(?: \* (\d+))?", text):
-        if match[1]:
+    stage, opened = 0, 0
+    for match in _LAYER.finditer(text):
+        if match["cut"]:
             stage += 1
+        elif match["open"]:
+            opened = len(out)
+        elif match["block"]:
+            out += [Layer(match["block"], stage, match["weights"] or "")] * int(match["count"] or 1)
         else:
-            out += [Layer(match[2], stage, match[3] or "")] * int(match[4] or 1)
+            out += out[opened:] * (int(match["times"] or 1) - 1)
     return tuple(out)
 
 
@@ -198,7 +204,9 @@ def parse_module(text: str) -> Module:
     params: list[tuple[str, Any]] = []
     rules: list[PrecisionRule] = []
     mesh: list[MeshAxis] = []
-    init, dtype, layers, mtp = InitScheme(), DType.FP32, (), ()  # type: ignore[var-annotated]
+    init, dtype = InitScheme(), DType.FP32
+    layers: tuple[Layer, ...] = ()
+    mtp: tuple[Layer, ...] = ()
     at = 1
     while at < len(lines) - 1:
         line = lines[at]

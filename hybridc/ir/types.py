@@ -1,4 +1,5 @@
-"""Types of IR values: symbolic dims, dtypes, tensor types. The only part of the compiler that the runtime may import."""
+"""Types of IR values: symbolic dims, dtypes, tensor types. The only part of the compiler that the runtime may
+import."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _TERM = re.compile(r"(?:(\d+)\*?)?([A-Z])|(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class LinearDim:
-    """A linear form in the symbols, `2*S + 1`: `terms` are (symbol, coefficient) sorted by symbol, coefficients not 0."""
+    """A linear form in the symbols, `2*S + 1`: `terms` are (symbol, coefficient) sorted by symbol, coefficients not
+    0."""
 
     terms: tuple[tuple[str, int], ...]
     const: int = 0

@@ -10,7 +10,8 @@ class InvalidIR(RuntimeError):
 
 
 def verify_block(block: Block) -> None:
-    """SSA: each value defined once and before its use; types all there or all absent; paths unique and only where needed."""
+    """SSA: each value defined once and before its use; types all there or all absent; paths unique and only where
+    needed."""
     defined = {a.name for a in block.args}
     if len(defined) != len(block.args):
         raise InvalidIR(f"@{block.name}: an argument is repeated")

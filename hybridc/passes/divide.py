@@ -8,7 +8,8 @@ from hybridc.ir.ops.base import Split
 
 
 def divide(module: Module, sink: Sink) -> Module:
-    """Report HYB214 to HYB217 where a mesh axis does not divide heads, channels, experts or stages, or cuts nothing at all.
+    """Report HYB214 to HYB217 where a mesh axis does not divide heads, channels, experts or stages, or cuts nothing
+    at all.
 
     Returns the module as it is: the pass is a check that needs derived attributes.
     """

@@ -11,7 +11,8 @@ from hybridc.ir.graph import Block, Layer, Module
 def expand(module: Module, sink: Sink) -> Module:
     """Merge blocks that differ in name only, and name the survivors `A`, `A_2`, ...
 
-    In: one block for each distinct way in which the layer pattern wrote an occurrence (arguments, layer index). Out: one
+    In: one block for each distinct way in which the layer pattern wrote an occurrence (arguments, layer index). Out:
+    one
     block for each distinct computation, so that later passes work per block and not per layer. Changes no number.
     """
     first: dict[tuple[object, ...], Block] = {}

@@ -25,7 +25,7 @@ def infer(module: Module, sink: Sink) -> Module:
     names = {b.name for b in module.blocks}
 
     def run(layers: tuple[Layer, ...], stream: TensorType) -> tuple[list[Layer], TensorType]:
-        out = []
+        out: list[Layer] = []
         for layer in layers:
             key = (layer.block, stream)
             if key not in made:
@@ -80,7 +80,9 @@ def _block(block: Block, types: dict[str, TensorType], dtype: DType, sink: Sink)
 def _ids_meet_embedding(node: Node, operands: tuple[TensorType, ...], sink: Sink) -> bool:
     kind, is_embedding = type(node.op).kind, isinstance(node.op, Embedding)
     if is_embedding and operands[0].dtype is not DType.INT64:
-        sink.report("HYB208", node.span, "an embedding reads token ids, not activations", "use it first in `embed` only")
+        sink.report(
+            "HYB208", node.span, "an embedding reads token ids, not activations", "use it first in `embed` only"
+        )
         return False
     if not is_embedding and any(t.dtype is DType.INT64 for t in operands):
         sink.report("HYB208", node.span, f"`{kind}` would read token ids", "start `embed` with an embedding")
@@ -93,12 +95,16 @@ def _ends(module: Module, sink: Sink) -> None:
     embeddings = [n for n in module.embed.nodes if isinstance(n.op, Embedding)]
     heads = [n for n in module.head.nodes if isinstance(n.op, LMHead)]
     if not heads or module.head.result != heads[-1].name:
-        sink.report("HYB209", module.head.span, "the head does not end in `lm_head`", "write `head = ... >> lm_head(vocab)`")
+        sink.report(
+            "HYB209", module.head.span, "the head does not end in `lm_head`", "write `head = ... >> lm_head(vocab)`"
+        )
         return
     for block in module.blocks:
         for node in block.nodes:
             if isinstance(node.op, LMHead):
-                sink.report("HYB209", node.span, "`lm_head` stands inside a block", "move it to `head`, or use `linear`")
+                sink.report(
+                    "HYB209", node.span, "`lm_head` stands inside a block", "move it to `head`, or use `linear`"
+                )
     for node in heads:
         op, span = node.op, dict(node.spans)
         assert isinstance(op, LMHead)
@@ -109,7 +115,8 @@ def _ends(module: Module, sink: Sink) -> None:
             sink.report(
                 "HYB210",
                 span.get("tied", node.span),
-                f"the head is [{op.vocab}, {width}], the embedding [{rows.vocab}, {rows.dim}]: one tensor cannot be both",
+                f"the head is [{op.vocab}, {width}], the embedding [{rows.vocab}, {rows.dim}]: one tensor cannot be "
+                f"both",
                 "make both the same size, or leave out tied",
             )
         elif rows.vocab != op.vocab:

@@ -45,7 +45,8 @@ def run(
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
 ) -> tuple[Module, tuple[Timing, ...]]:
-    """Runs the passes (all, or those named and the required ones), verifying after each; stops where one reports an error.
+    """Runs the passes (all, or those named and the required ones), verifying after each; stops where one reports an
+    error.
 
     `print_after` names passes, or "all"; their result goes to `out` as text.
     """

@@ -11,7 +11,8 @@ from hybridc.ir.graph import Block, Module, Node
 def simplify(module: Module, sink: Sink) -> Module:
     """Compute each parameterless value once, drop what no result needs, number the values that are left.
 
-    In and out: typed modules. An op with parameters is never merged (two norms of one value have two weights); one whose
+    In and out: typed modules. An op with parameters is never merged (two norms of one value have two weights); one
+    whose
     result is not used is dropped with its parameters. Changes no number.
     """
     clean = {name: _block(block) for name, block in module.by_name.items()}

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Self
 
 from hybridc.ir.attrs import Flag, Float, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, scaled
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote, scaled
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.rope import Rope
 
@@ -60,9 +60,7 @@ class Attention(Op):
                     f"rope would turn {rotated} of {head_dim} channels of a head; it needs an even number of them",
                     "change head_dim or rope's partial so that an even number of channels, at most head_dim, rotates",
                 )
-        return dataclasses.replace(
-            self, kv_heads=kv_heads, head_dim=head_dim, scale=self.scale or head_dim**-0.5
-        )
+        return dataclasses.replace(self, kv_heads=kv_heads, head_dim=head_dim, scale=self.scale or head_dim**-0.5)
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -108,7 +106,9 @@ class Attention(Op):
             f"  # {q} query, {kv} key, {kv} value rows",
             f"self.out = {call('nn.Linear', q, ins[0], bias=self.out_bias)}",
         ]
-        query, key = (f"{n}.unflatten(-1, ({h}, {self.head_dim}))" for n, h in (("q", self.heads), ("k", self.kv_heads)))
+        query, key = (
+            f"{n}.unflatten(-1, ({h}, {self.head_dim}))" for n, h in (("q", self.heads), ("k", self.kv_heads))
+        )
         forward = [f"q, k, v = self.qkv(x).split(({q}, {kv}, {kv}), dim=-1)"]
         if self.qk_norm is not None:
             norm = self.qk_norm.leaf((self.head_dim,))
@@ -124,8 +124,10 @@ class Attention(Op):
         value = f"v.unflatten(-1, ({self.kv_heads}, {self.head_dim}))"
         forward.append(f"y = ops.attention(q, k, {value}, ctx, state, scale={lit(self.scale)}{window})")
         forward.append("return self.out(y.flatten(-2))")
-        state = f"ops.KVState(batch, max_len, heads={self.kv_heads}, head_dim={self.head_dim}, device=device, dtype=dtype)"
+        state = (
+            f"ops.KVState(batch, max_len, heads={self.kv_heads}, head_dim={self.head_dim}, device=device, dtype=dtype)"
+        )
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), state)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
-        return Code(f"{module}({args[0].text}, ctx, state.get({module.removeprefix('self.')!r}))", ATOM)
+        return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit
@@ -58,7 +58,8 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """A part of an op's cache: elements per sequence of a given length, and whether they are fp32 whatever the model is."""
+    """A part of an op's cache: elements per sequence of a given length, and whether they are fp32 whatever the model
+    is."""
 
     name: str
     elements: int
@@ -67,7 +68,8 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`attribute` has `size` of `what`, cut over mesh axis `axis`. With `replicable`, an axis that is a multiple is fine too."""
+    """`attribute` has `size` of `what`, cut over mesh axis `axis`. With `replicable`, an axis that is a multiple is
+    fine too."""
 
     axis: str
     attribute: str
@@ -92,6 +94,7 @@ class Check:
         self.sink.report(code, self.spans.get(attribute, self.span), label, help)
 
 
+@dataclass(frozen=True)
 class Op:
     """One kind of op. Subclasses are frozen dataclasses registered with `@op`."""
 
@@ -152,6 +155,7 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {}
 T = TypeVar("T", bound=type[Op])
 
 
+@dataclass_transform(frozen_default=True)
 def op(kind: str, **aliases: dict[str, Any]) -> Callable[[T], T]:
     """Class decorator: makes a frozen dataclass of the definition and registers it under `kind` and its aliases."""
 
@@ -161,14 +165,15 @@ def op(kind: str, **aliases: dict[str, Any]) -> Callable[[T], T]:
         OPS[kind] = made
         for name, attributes in aliases.items():
             ALIASES[name] = (kind, attributes)
-        return made
+        return cast(T, made)
 
     return register
 
 
 def fields(kind: type[Op]) -> dict[str, dataclasses.Field[Any]]:
-    """The attributes of an op class by the name that a spec uses (`kind` for the field `kind_`), in positional order."""
-    return {f.name.rstrip("_"): f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    """The attributes of an op class by the name that a spec uses (`kind` for the field `kind_`), in positional
+    order."""
+    return {f.name.rstrip("_"): f for f in dataclasses.fields(kind)}
 
 
 def find(name: str) -> tuple[type[Op], dict[str, Any]] | None:

@@ -7,7 +7,7 @@ import math
 from typing import Self
 
 from hybridc.ir.attrs import Flag, Float, Int, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
 
 
@@ -15,7 +15,8 @@ from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, Stat
 class Mamba(Op):
     """h_t = exp(dt_t A) h_{t-1} + dt_t B_t x_t; y_t = C_t h_t + D x_t, per channel, gated with silu(z).
 
-    Parameters: in_proj [2 inner, in] (rows x, z), conv [inner, conv], x_proj [dt_rank + 2 state, inner] (rows dt, B, C),
+    Parameters: in_proj [2 inner, in] (rows x, z), conv [inner, conv], x_proj [dt_rank + 2 state, inner] (rows dt, B,
+    C),
     dt_proj [inner, dt_rank] with a bias, A_log [inner, state], D [inner], out_proj [in, inner].
     """
 
@@ -97,4 +98,4 @@ class Mamba(Op):
         return ClassBody(members, forward, ("x", "ctx", "state=None"), made)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
-        return Code(f"{module}({args[0].text}, ctx, state.get({module.removeprefix('self.')!r}))", ATOM)
+        return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)

@@ -6,14 +6,15 @@ import math
 from typing import Self
 
 from hybridc.ir.attrs import Flag, Float, Floats, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, scaled
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote, scaled
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.norms import GatedRMSNorm
 
 
 @op("mamba2")
 class Mamba2(Op):
-    """h_t = exp(dt_t A) h_{t-1} + dt_t B_t ⊗ x_t; y_t = C_t h_t + D x_t, per head, with x, B and C from a causal convolution.
+    """h_t = exp(dt_t A) h_{t-1} + dt_t B_t ⊗ x_t; y_t = C_t h_t + D x_t, per head, with x, B and C from a causal
+    convolution.
 
     `groups` share B and C among heads. The result is gated with silu(z), inside `norm` when there is one. Parameters:
     in_proj [2 I + 2 G N + H, in] (rows z, x, B, C, dt; I = heads head_dim), conv [I + 2 G N, conv], A_log, D, dt_bias
@@ -156,4 +157,4 @@ class Mamba2(Op):
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), made)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
-        return Code(f"{module}({args[0].text}, ctx, state.get({module.removeprefix('self.')!r}))", ATOM)
+        return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS, MLP
 
@@ -74,7 +74,7 @@ class MoE(Op):
         return tuple(out)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
-        experts = call("ops.Experts", self.experts, ins[0], self.hidden, act=repr(self.act), gated=self.gated)
+        experts = call("ops.Experts", self.experts, ins[0], self.hidden, act=quote(self.act), gated=self.gated)
         members = (
             f"self.router = {call('nn.Linear', ins[0], self.experts, bias=False)}",
             f"self.experts = {experts}",
@@ -83,7 +83,7 @@ class MoE(Op):
         forward = [
             "logits = F.linear(x.float(), self.router.weight.float())",
             f"weights, ids = ops.softmax_topk(logits, {self.top_k}, renormalize={self.renormalize})",
-            f"ctx.router_stats({emit.path!r}, logits, ids, {aux})",
+            f"ctx.router_stats({quote(emit.path)}, logits, ids, {aux})",
         ]
         routed = "self.experts(x, weights.to(x.dtype), ids)"
         inner = (("shared", self.shared_mlp().body(ins, emit)),) if self.shared else ()

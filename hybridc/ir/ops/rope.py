@@ -6,7 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
-from hybridc.ir.emit import call
+from hybridc.ir.emit import call, quote
 from hybridc.ir.ops.base import Op, op
 
 
@@ -48,5 +48,5 @@ class Rope(Op):
         }[self.kind_]
         default = {f.name: f.default for f in dataclasses.fields(self)}
         extra = {k: getattr(self, k) for k in used if getattr(self, k) != default[k] or k == "original_max"}
-        kind = {} if self.kind_ == "default" else {"kind": repr(self.kind_)}
+        kind = {} if self.kind_ == "default" else {"kind": quote(self.kind_)}
         return call("ops.Rope", dim=self.rotated(head_dim), theta=self.theta, **kind, **extra)

@@ -48,7 +48,8 @@ def flops_per_token(module: Module, seq: int) -> float:
 
 
 def block_table(module: Module, *, batch: int = 1, seq: int = 2048) -> list[Row]:
-    """Rows for the embedding, each distinct block in order of first occurrence, and the head; the total of a block first."""
+    """Rows for the embedding, each distinct block in order of first occurrence, and the head; the total of a block
+    first."""
     rows: list[Row] = []
     sets = module.weight_sets
     for name, count in (("embed", 1), *module.counts.items(), ("head", 1)):
