@@ -1,26 +1,11 @@
-"""All op definitions, one file a family. Importing this package registers them."""
+"""All op definitions, one file a family. Importing this package registers every file in it."""
 
-from hybridc.ir.ops import attention, basic, embedding, mamba, mamba2, mlp, moe, norms, rope
+import importlib
+import pkgutil
+
 from hybridc.ir.ops.base import ALIASES, OPS, Check, Op, Param, Split, StateTensor, fields, find, names
 
-__all__ = [
-    "ALIASES",
-    "OPS",
-    "Check",
-    "Op",
-    "Param",
-    "Split",
-    "StateTensor",
-    "attention",
-    "basic",
-    "embedding",
-    "fields",
-    "find",
-    "mamba",
-    "mamba2",
-    "mlp",
-    "moe",
-    "names",
-    "norms",
-    "rope",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["ALIASES", "OPS", "Check", "Op", "Param", "Split", "StateTensor", "fields", "find", "names"]
