@@ -1,0 +1,58 @@
+# make demo: from nothing to a trained small model and a sample of it.  make test: from nothing to a tested tree.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format bench clean
+
+help:
+	@echo "make demo      compile specs/demo_hybrid.hyb, show its report, train it, print a sample"
+	@echo "make test      run all tests"
+	@echo "make test-all  run all tests with ten times the generated cases"
+	@echo "make lint      ruff, ruff format and mypy"
+	@echo "make format    let ruff mend what it can"
+	@echo "make bench     time the command line"
+	@echo "make clean     remove what these made; the environment goes too"
+
+install: $(STAMP)
+
+# Stale when the requirements or the metadata change; the package itself is installed in place.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "hybridc needs Python 3.11 or newer, and $(PYTHON) is older or missing: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "cannot make a virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/hybridc compile specs/demo_hybrid.hyb -o build/demo
+	$(BIN)/hybridc report build/demo
+	$(BIN)/python examples/demo_train.py build/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+test-all: $(STAMP)
+	HYBRIDC_EXAMPLES=10000 $(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python bench/startup.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
