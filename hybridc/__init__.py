@@ -16,7 +16,7 @@ _HOMES = {
     "to_hf_state_dict": "hybridc.weights",
     "Model": "hybridc.frontend.builder",
     "parse": "hybridc.frontend.parser",
-    "format_source": "hybridc.frontend.printer",
+    "format_source": "hybridc.frontend.document",
     "PackedSeq": "hybridc.runtime.context",
     "generate": "hybridc.runtime.generate",
     "DiagnosticError": "hybridc.diagnostics",

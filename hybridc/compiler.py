@@ -145,7 +145,7 @@ def compile(
     IR goes to `out` ("all" for each). Raises DiagnosticError with everything that is wrong. Imports no torch.
     """
     from hybridc.codegen.package import emit_package
-    from hybridc.frontend.printer import print_spec
+    from hybridc.frontend.document import print_spec
 
     spec, sink = read(source, include)
     if target not in TARGETS:

@@ -19,7 +19,39 @@ class Code:
 
 
 CODES: dict[str, Code] = {
-    "HYB001": Code("syntax error", "The text does not follow the grammar of the language at this place."),
+    # --- syntax ----------------------------------------------------------------------------------------------------
+    "HYB001": Code(
+        "syntax error",
+        "The text does not follow the grammar at this place. A statement ends with its line, except inside parentheses "
+        "and where the line plainly goes on: behind an operator or a comma, or in front of `>>` or `|` on the next line. "
+        "A call has no space before its parenthesis, since `M (M A)` is a sequence of layers.",
+        "x += norm >> attention (heads=4)",
+    ),
+    "HYB002": Code(
+        "text too large",
+        "A file is larger than 1 MiB, nested more than 100 levels deep, or has more than 200 operators in one statement.",
+    ),
+    "HYB003": Code(
+        "string is broken",
+        'Strings stand between double quotes on one line; the escapes are \\" \\\\ \\n and \\t.',
+        'import "common.hyb',
+    ),
+    "HYB004": Code(
+        "character has no meaning",
+        "A character that the language does not know. Letters of names are ASCII only, so that two names which look alike "
+        "are alike.",
+        "x += norm && attn",
+    ),
+    "HYB005": Code(
+        "wrong order",
+        "A part stands twice, or an argument without a name behind one with a name.",
+        "scale(factor=2, 3)",
+    ),
+    "HYB006": Code(
+        "unknown part of a model",
+        "A model has params, lets, blocks, and the entries embed, layers, head, mtp and init.",
+        "layer = A * 2",
+    ),
     # --- names and types -------------------------------------------------------------------------------------------
     "HYB101": Code(
         "unknown name",
@@ -259,7 +291,21 @@ CODES: dict[str, Code] = {
         "The rule has been checked, and this version emits modules in the default dtype.",
         "",
     ),
+    "HYB306": Code("selector matches nothing in this model", "The selector names a part that ops of the language have and this model does not use, such as the router of a mixture. It is spelt right and does nothing here.", "fp32 on router   # in a model without moe"),
     # --- files -----------------------------------------------------------------------------------------------------
+    "HYB400": Code(
+        "file not found",
+        "A spec file or an import does not exist, is no plain file or cannot be read.",
+        'import "comon.hyb"',
+    ),
+    "HYB401": Code(
+        "import outside its root",
+        "Imports are relative and lie below the folder of the importing file or a folder given with -I. Absolute paths, "
+        "`..` and links that lead out are refused, so that a spec from elsewhere cannot read your files.",
+        'import "../secrets.hyb"',
+    ),
+    "HYB402": Code("import cycle", "Files import each other in a circle.", 'import "this_file.hyb"'),
+    "HYB405": Code("not UTF-8", "A spec file is UTF-8 text.", ""),
     "HYB403": Code(
         "folder is not a package", "An output folder exists that hybridc did not write. It is left alone.", ""
     ),

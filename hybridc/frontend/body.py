@@ -96,6 +96,7 @@ class Body:
 
     def _is_number(self, expr: ast.Expr, scope: Scope) -> bool:
         """Whether an operand of `*` is a constant factor."""
+        self.report.step(expr.span)
         match expr:
             case ast.Num():
                 return True

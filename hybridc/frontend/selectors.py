@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hybridc.diagnostics import Span, nearest
 from hybridc.frontend import ast
 from hybridc.frontend.scope import Report
+from hybridc.ir.describe import describe
 from hybridc.ir.graph import Block, Module
+from hybridc.ir.ops import names
 
 PLACES = ("rollout", "dispatch", "kv_cache")
 """What a precision rule can stand on that is no module."""
@@ -94,7 +97,11 @@ def select(selector: ast.Selector, module: Module, report: Report, targets: list
     if not found:
         words = {t.path[-1] for t in targets if not t.path[-1].isdigit()} | {t.kind for t in targets} | blocks - {""}
         wrong = next((s for s in steps if s.name not in words | {"*", "**", "layers"}), None)
-        near = nearest(wrong.name, words) if wrong else None
+        if wrong is not None and wrong.name in _known_parts():
+            label = f"this model has no `{wrong.name}`, so `{text(selector)}` matches nothing"
+            report.sink.report("HYB306", wrong.span, label, "leave it out", severity="warning")
+            return []
+        near = nearest(wrong.name, words | _known_parts()) if wrong else None
         where = wrong.span if wrong and wrong.span.file else selector.span
         report.sink.report(
             "HYB301",
@@ -103,6 +110,15 @@ def select(selector: ast.Selector, module: Module, report: Report, targets: list
             f"did you mean `{near}`?" if near else f"there are: {', '.join(sorted(w for w in words if w)[:16])}",
         )
     return found
+
+
+@functools.cache
+def _known_parts() -> frozenset[str]:
+    """Ops, and the names of the parts that ops have: what is spelt right though a model may lack it."""
+    parts = set(names(records=False))
+    for name in names(records=False):
+        parts |= {part for path, _ in describe(name).parameters for part in path.split(".")}
+    return frozenset(parts)
 
 
 def _matches(steps: list[ast.Step], target: Target, layers: int, blocks: set[str]) -> bool:

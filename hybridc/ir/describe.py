@@ -13,7 +13,15 @@ from hybridc.ir.ops import ALIASES, OPS, Check, Op, fields, find
 WIDTH = 512
 """Width of the operand in examples."""
 
-SAMPLES: dict[str, object] = {"heads": 8, "out": 256, "hidden": 1024, "experts": 8, "top_k": 2, "vocab": 32000, "dim": 512}
+SAMPLES: dict[str, object] = {
+    "heads": 8,
+    "out": 256,
+    "hidden": 1024,
+    "experts": 8,
+    "top_k": 2,
+    "vocab": 32000,
+    "dim": 512,
+}
 """Values that examples give to required arguments; other numbers are 0.5."""
 
 
@@ -55,7 +63,9 @@ def arguments(name: str) -> tuple[Argument, ...]:
         raise KeyError(name)
     kind, preset = found
     return tuple(
-        Argument(n, str(f.metadata["type"]) + ("|none" if f.metadata["optional"] else ""), _default(f), f.metadata["doc"])
+        Argument(
+            n, str(f.metadata["type"]) + ("|none" if f.metadata["optional"] else ""), _default(f), f.metadata["doc"]
+        )
         for n, f in fields(kind).items()
         if n not in preset
     )
@@ -79,9 +89,7 @@ def describe(name: str) -> Description:
     """Everything about an op. Raises KeyError for a name that is none."""
     kind = find_class(name)
     _, preset = find(name) or (kind, {})
-    required = {
-        n: SAMPLES.get(n, 0.5) for n, f in fields(kind).items() if f.metadata["required"] and n not in preset
-    }
+    required = {n: SAMPLES.get(n, 0.5) for n, f in fields(kind).items() if f.metadata["required"] and n not in preset}
     if "dim" in fields(kind):
         required["dim"] = SAMPLES["dim"]
     known = fields(kind)

@@ -38,7 +38,7 @@ def verify_block(block: Block) -> None:
     if typed and typed[0] is not None:
         for node in block.nodes:
             operands = tuple(block.types[o] for o in node.operands)
-            if node.op.result(operands) != node.type:
+            if node.type is None or node.op.result(operands).dims != node.type.dims:
                 raise InvalidIR(f"@{block.name}: %{node.name} is {node.type}, its op makes {node.op.result(operands)}")
             if node.op.params(block.widths(node)) and not node.path:
                 raise InvalidIR(f"@{block.name}: %{node.name} has parameters and no path")

@@ -33,7 +33,7 @@ def divide(module: Module, sink: Sink) -> Module:
     for axis, what in (("tp", "heads or hidden channels"), ("ep", "experts")):
         if sizes[axis] > 1 and not cut[axis]:
             label = f"{axis} = {sizes[axis]}, but the model has no {what} to cut"
-            sink.report("HYB216", spans[axis], label, f"leave out {axis}")
+            sink.report("HYB216", spans[axis], label, f"leave out {axis}", severity="warning")
     _stages(module, spans.get("pp", NO_SPAN), sink)
     return module
 
