@@ -193,13 +193,15 @@ def from_hf(folder: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] 
     """The emitted module of a public checkpoint, with its weights. Raises DiagnosticError."""
     import torch
 
+    from hybridc.frontend.hf import read as read_hf
     from hybridc.weights import bind, load_hf
 
-    compiled = compile(import_hf(folder), target=target, mesh=mesh)
+    imported = read_hf(Path(folder))
+    compiled = compile(imported.spec, target=target, mesh=mesh)
     with torch.device("meta"):
         net = compiled.load(init=False)
-    binding = bind(net, Path(folder))
-    load_hf(net, Path(folder), binding)
+    bind(net, imported)
+    load_hf(net, Path(folder))
     return net
 
 

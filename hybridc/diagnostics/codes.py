@@ -291,7 +291,11 @@ CODES: dict[str, Code] = {
         "The rule has been checked, and this version emits modules in the default dtype.",
         "",
     ),
-    "HYB306": Code("selector matches nothing in this model", "The selector names a part that ops of the language have and this model does not use, such as the router of a mixture. It is spelt right and does nothing here.", "fp32 on router   # in a model without moe"),
+    "HYB306": Code(
+        "selector matches nothing in this model",
+        "The selector names a part that ops of the language have and this model does not use, such as the router of a mixture. It is spelt right and does nothing here.",
+        "fp32 on router   # in a model without moe",
+    ),
     # --- files -----------------------------------------------------------------------------------------------------
     "HYB400": Code(
         "file not found",
@@ -310,6 +314,29 @@ CODES: dict[str, Code] = {
         "folder is not a package", "An output folder exists that hybridc did not write. It is left alone.", ""
     ),
     "HYB404": Code("cannot write", "A file or folder cannot be written.", ""),
+    # --- foreign configs and weights -------------------------------------------------------------------------------
+    "HYB500": Code(
+        "config cannot be read", "A folder has no config.json, or it is not a JSON object of a sensible size."
+    ),
+    "HYB501": Code("unknown model family", "The config's model_type names a family that cannot be imported."),
+    "HYB502": Code(
+        "unknown config field",
+        "The config has a field that the importer does not know. A field that is overlooked could change what the model "
+        "computes, so it is an error. Fields that change no number, such as token ids, are known.",
+    ),
+    "HYB503": Code("config value not supported", "The config has a value that the importer cannot honour."),
+    "HYB510": Code("tensors missing", "The weight files lack tensors that the model needs. All of them are named."),
+    "HYB511": Code(
+        "tensors do not fit", "The weight files hold tensors of another shape, or that the model does not have."
+    ),
+    "HYB512": Code(
+        "weights cannot be read",
+        "Weights come from safetensors files: model.safetensors, or shards named by model.safetensors.index.json. Pickled "
+        "files are refused, since reading them can run code.",
+    ),
+    "HYB513": Code(
+        "no public names", "Only nets that were loaded from a public checkpoint can be written under its names."
+    ),
     # --- the environment -------------------------------------------------------------------------------------------
     "HYB601": Code("unknown target", "Targets are cpu, cuda:sm80, cuda:sm90 and cuda:sm100.", ""),
     "HYB602": Code("unknown pass", "`--print-after` and `passes` take the names of passes, or `all`.", ""),

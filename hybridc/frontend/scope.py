@@ -13,7 +13,7 @@ from hybridc.ir.attrs import show
 
 Constant = int | float | str | bool | None | tuple["Constant", ...]
 
-STEPS = 2_000_000
+STEPS = 300_000
 """Evaluation steps that one spec may take: a spec that doubles itself in each let ends here, not in memory."""
 
 

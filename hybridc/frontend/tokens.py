@@ -96,8 +96,12 @@ def tokenize(text: str, file: str, sink: Sink) -> tuple[list[Lexeme], list[Lexem
     return _layout(tokens, sink), comments
 
 
+_NAMED = re.compile(r"[ \t]*=(?!=)")
+"""What follows a word of the language where it is an argument's name: `moe(shared=64)`."""
+
+
 def _word_type(word: str, text: str, end: int) -> str:
-    if word in KEYWORDS:
+    if word in KEYWORDS and not _NAMED.match(text, end):
         return word.upper()
     if word == "inf":
         return "NUMBER"

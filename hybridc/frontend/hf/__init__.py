@@ -1,0 +1,55 @@
+"""Public checkpoints: config.json to AST, and the names of weights both ways. One module a family, named by model_type."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, did_you_mean
+from hybridc.frontend import ast
+from hybridc.frontend.hf.config import Config, read_config
+from hybridc.frontend.hf.weightmap import WeightMap
+
+SUPPORT = ("build", "config", "rope", "weightmap")
+"""Modules of this package that are no family."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A public model: its family, its config as read, its spec, and where its weights are."""
+
+    family: str
+    config: dict[str, Any]
+    spec: ast.Spec
+    weights: WeightMap
+
+
+def families() -> list[str]:
+    """The model types that can be imported."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in SUPPORT)
+
+
+def read(source: Path | dict[str, Any]) -> Imported:
+    """A checkpoint folder, config file or config as an importable model. Raises DiagnosticError (HYB5xx)."""
+    values = dict(source) if isinstance(source, dict) else read_config(source)
+    family = values.get("model_type")
+    if not isinstance(family, str) or family not in families():
+        shown = family if isinstance(family, str) else "nothing"
+        raise DiagnosticError(
+            [Diagnostic("HYB501", NO_SPAN, f"model_type is `{shown}`", did_you_mean(str(family or ""), families()))]
+        )
+    module = importlib.import_module(f"{__name__}.{family}")
+    make: Callable[[Config], tuple[ast.Spec, WeightMap]] = module.from_config
+    config = Config(values, family)
+    spec, weights = make(config)
+    config.done()
+    return Imported(family, values, spec, weights)
+
+
+def import_config(source: Path | dict[str, Any]) -> ast.Spec:
+    """The spec of a public model."""
+    return read(source).spec

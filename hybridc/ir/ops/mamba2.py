@@ -28,7 +28,8 @@ class Mamba2(Op):
     conv: int = attr(Int(2), 4, doc="taps of the causal convolution")
     chunk: int = attr(Int(), 256, doc="tokens of a chunk in the chunked form; changes no number")
     conv_bias: bool = attr(Flag(), True, doc="bias on the convolution")
-    proj_bias: bool = attr(Flag(), False, doc="biases on in_proj and out_proj")
+    proj_bias: bool = attr(Flag(), False, doc="bias on in_proj")
+    out_bias: bool = attr(Flag(), False, doc="bias on out_proj")
     dt_limit: tuple[float, float] = attr(Floats(2, infinite=True), (0.0, math.inf), doc="dt is clamped to this range")
     norm: GatedRMSNorm | None = attr(
         Record(("gated_rmsnorm",)), None, doc="norm that takes the gate; none: y silu(z)", optional=True
@@ -89,7 +90,7 @@ class Mamba2(Op):
         if self.norm is not None:
             out.append(Param("norm.weight", (inner,), ONES))
         out.append(Param("out_proj.weight", (ins[0], inner), Fill("residual", fan_in=inner)))
-        if self.proj_bias:
+        if self.out_bias:
             out.append(Param("out_proj.bias", (ins[0],), ZEROS))
         return tuple(out)
 
@@ -151,7 +152,7 @@ class Mamba2(Op):
         else:
             members.append(f"self.norm = {self.norm.leaf((x,))}")
             forward.append("return self.out_proj(self.norm(y, z))")
-        members.append(f"self.out_proj = {call('nn.Linear', x, ins[0], bias=self.proj_bias)}")
+        members.append(f"self.out_proj = {call('nn.Linear', x, ins[0], bias=self.out_bias)}")
         shapes = f"conv=({channels}, {self.conv}), ssm=({self.heads}, {self.head_dim}, {self.state})"
         made = f"ops.MambaState(batch, {shapes}, device=device, dtype=dtype)"
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), made)

@@ -1,0 +1,147 @@
+"""A public config.json, read so that no field is overlooked: each is used, known to change nothing, or an error by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink, did_you_mean
+
+MAX_BYTES = 1 << 20
+
+IGNORED = frozenset(
+    """
+    _attn_implementation _name_or_path architectures attention_dropout attn_implementation auto_map bad_words_ids
+    begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
+    diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
+    finetuning_task forced_bos_token_id forced_eos_token_id hidden_dropout id2label initializer_range is_decoder
+    is_encoder_decoder keys_to_ignore_at_inference label2id length_penalty max_length max_position_embeddings min_length
+    model_type no_repeat_ngram_size num_beam_groups num_beams num_logits_to_keep num_return_sequences output_attentions
+    output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type pruned_heads remove_invalid_values
+    repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
+    tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p
+    unsloth_fixed unsloth_version use_bfloat16 use_cache use_mamba_kernels
+    """.split()  # noqa: SIM905
+)
+"""Fields that change no number of a forward without dropout."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a checkpoint folder. Raises DiagnosticError (HYB500) for what is none."""
+    path = folder / "config.json" if folder.is_dir() else folder
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _bad(f"`{path.name}` is larger than {MAX_BYTES} bytes", "name a checkpoint folder")
+        value = json.loads(path.read_text(encoding="utf-8"), object_hook=_special)
+    except OSError as error:
+        cause = error.strerror or str(error)
+        raise _bad(f"`{path}` cannot be read: {cause}", "name a folder with a config.json in it") from error
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"`{path.name}` is not JSON", "name a folder with a config.json of a checkpoint") from error
+    if not isinstance(value, dict):
+        raise _bad(f"`{path.name}` does not hold an object", "name a folder with a config.json of a checkpoint")
+    return value
+
+
+def _special(value: dict[str, Any]) -> Any:
+    """transformers writes numbers that JSON lacks as {"__float__": "Infinity"}."""
+    if set(value) == {"__float__"}:
+        return float(str(value["__float__"]))
+    return value
+
+
+def _bad(label: str, help: str) -> DiagnosticError:
+    return DiagnosticError([Diagnostic("HYB500", NO_SPAN, label, help)])
+
+
+class Config:
+    """A config's fields, taken one by one; `done` reports those that nobody took and what was taken and did not fit."""
+
+    def __init__(self, values: Mapping[str, Any], family: str) -> None:
+        self.values, self.family = dict(values), family
+        self.taken: set[str] = set()
+        self.sink = Sink()
+
+    def take(self, name: str, default: Any, kind: type | tuple[type, ...], *, low: float | None = None) -> Any:
+        """A field's value, or the default where the config lacks it or has null; reported where it is of another kind."""
+        self.taken.add(name)
+        value = self.values.get(name)
+        if value is None:
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if isinstance(value, bool) and bool not in kinds:
+            fits = False
+        else:
+            fits = isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+        if not fits or (low is not None and value < low):
+            self.sink.report(
+                "HYB503", NO_SPAN, f"`{name}` is {value!r}", "fix the config: see the family's documentation"
+            )
+            return default
+        return value
+
+    def integer(self, name: str, default: int | None) -> Any:
+        """A count of 1 or more."""
+        return self.take(name, default, int, low=1)
+
+    def number(self, name: str, default: float) -> float:
+        value = self.take(name, default, float)
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self.take(name, default, bool))
+
+    def numbers(self, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        """A list of as many numbers as the default has."""
+        value = self.take(name, list(default), list)
+        if len(value) != len(default) or not all(isinstance(v, (int, float)) for v in value):
+            self.sink.report("HYB503", NO_SPAN, f"`{name}` is {value!r}", f"give {len(default)} numbers")
+            return default
+        return tuple(float(v) for v in value)
+
+    def choice(self, name: str, default: str, options: Mapping[str, str]) -> str:
+        """A word translated by `options`; one that is not among them is reported."""
+        value = self.take(name, default, str)
+        if value not in options:
+            self.sink.report(
+                "HYB503", NO_SPAN, f"`{name}` is {value!r}, which is not supported", did_you_mean(value, options)
+            )
+            return options[default]
+        return options[value]
+
+    def refuse_unless(self, name: str, default: Any, allowed: Iterable[Any], why: str) -> None:
+        """A field that is honoured only with some values."""
+        value = self.take(name, default, (int, float, bool, str, list, dict))
+        if value not in list(allowed):
+            self.sink.report("HYB503", NO_SPAN, f"`{name}` is {value!r}: {why}", "this setting is not supported")
+
+    def ignore(self, *names: str) -> None:
+        """Fields that change no number of this family."""
+        self.taken.update(names)
+
+    def done(self) -> None:
+        """Raises DiagnosticError for all that did not fit, fields that nobody knows included."""
+        for name in self.values:
+            if name not in self.taken and name not in IGNORED:
+                self.sink.report(
+                    "HYB502",
+                    NO_SPAN,
+                    f"the field `{name}` is not known to `{self.family}`",
+                    f"{did_you_mean(name, self.taken)}; a field that changes no number can be removed from the config",
+                )
+        self.sink.check()
+
+
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+}
+"""Names of activations in public configs to ours."""

@@ -1,0 +1,75 @@
+"""Weight names as data: how a parameter of ours is made of tensors of a public file, and they of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hybridc.frontend import ast
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of our parameters: the tensors `names` of the public file joined along rows (dim 0), each `rows` high.
+
+    With `stack`, `names` hold the parts of each expert in turn, `stack` experts in all, stacked on a new first dim.
+    `squeeze` is the dim of size 1 that the file has and we have not.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...] = ()
+    stack: int = 0
+    squeeze: int | None = None
+
+
+@dataclass(frozen=True)
+class WeightMap:
+    """Ours to theirs. `alternatives` are other layouts that a file may come in, by the same names of ours.
+
+    `ignored` are tensors that a file may hold and that follow from the config.
+    """
+
+    sources: Mapping[str, Source]
+    alternatives: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+    def names(self) -> set[str]:
+        """All tensors of the public file."""
+        return {n for s in self.sources.values() for n in s.names}
+
+
+def layered(count: int, ours: str, theirs: str, entries: Mapping[str, Source]) -> dict[str, Source]:
+    """The entries of one layer repeated: `{i}` in both prefixes is the layer's index."""
+    out: dict[str, Source] = {}
+    for i in range(count):
+        for name, source in entries.items():
+            names = tuple(theirs.format(i=i) + n for n in source.names)
+            out[ours.format(i=i) + name] = Source(names, source.rows, source.stack, source.squeeze)
+    return out
+
+
+def same(*pairs: tuple[str, str]) -> dict[str, Source]:
+    """Parameters that only change their name."""
+    return {ours: Source((theirs,)) for ours, theirs in pairs}
+
+
+def joined(ours: str, parts: Iterable[tuple[str, int]], suffixes: Iterable[str] = ("weight",)) -> dict[str, Source]:
+    """A projection that holds several of theirs, one above the other: (name, rows) from the top."""
+    listed = list(parts)
+    return {
+        f"{ours}.{s}": Source(tuple(f"{n}.{s}" for n, _ in listed), tuple(r for _, r in listed)) for s in suffixes
+    }  # fmt: skip
+
+
+def mamba2_weights(ours: str, theirs: str, mixer: ast.Call) -> dict[str, Source]:
+    """Names of a Mamba-2 mixer's weights, as its call has them; both public families name them alike."""
+    given = {k.name: k.value for k in mixer.kwargs}
+    names = ["A_log", "D", "dt_bias", "in_proj.weight", "out_proj.weight"]
+    names += ["in_proj.bias"] if given.get("proj_bias") == ast.Bool(True) else []
+    names += ["out_proj.bias"] if given.get("out_bias") == ast.Bool(True) else []
+    names += ["norm.weight"] if "norm" in given else []
+    entries = same(*((ours + n, theirs + n) for n in names))
+    entries[ours + "conv.weight"] = Source((theirs + "conv1d.weight",), squeeze=1)
+    if given.get("conv_bias") != ast.Bool(False):
+        entries[ours + "conv.bias"] = Source((theirs + "conv1d.bias",))
+    return entries

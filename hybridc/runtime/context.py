@@ -1,0 +1,240 @@
+"""What all ops of one forward share: documents, positions, rotary tables, the cache, and the losses on the way out.
+
+Everything ragged is documents. In a plain run each row is one. Packed rows and padded ones become a single row [1, T] of
+real tokens with a document for each part, so that no op knows of padding: a token computes what it computes alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hybridc.runtime.errors import UsageError
+from hybridc.runtime.ops.losses import load_balancing_loss, router_z_loss, token_cross_entropy
+
+if TYPE_CHECKING:
+    from hybridc.runtime.cache import Cache
+    from hybridc.runtime.ops.rope import Rope
+
+
+class PackedSeq:
+    """Documents packed in rows: `cu_seqlens` [n + 1] are their offsets into the flattened [B * S] tokens, 0 first.
+
+    Rows are borders in any case. Raises UsageError for offsets that do not rise from 0.
+    """
+
+    def __init__(self, cu_seqlens: Tensor) -> None:
+        offsets = [int(v) for v in cu_seqlens.tolist()]
+        if cu_seqlens.dim() != 1 or not offsets or offsets[0] != 0:
+            raise UsageError(
+                "cu_seqlens is not a vector that starts with 0", "give the documents' offsets, [0, 37, 66]"
+            )
+        if any(b < a for a, b in zip(offsets, offsets[1:], strict=False)):
+            raise UsageError("cu_seqlens falls somewhere", "give the offsets in rising order")
+        self.offsets = offsets
+
+
+@dataclass
+class Output:
+    """Logits [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`, that plus
+    the auxiliary losses that the spec gives a coefficient; `aux`, router losses and statistics by name."""
+
+    logits: Tensor
+    loss: Tensor | None = None
+    ce_loss: Tensor | None = None
+    aux: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Router:
+    name: str
+    logits: Tensor
+    ids: Tensor
+    aux_coef: float
+    z_coef: float
+
+
+class Context:
+    """One forward's shared state.
+
+    `input_ids` [B, S] are the tokens that the layers see: the caller's, or the packed row [1, T]. `borders` is None when
+    each row is one document, else the offsets of the documents in the packed row. `past` holds, for each document, how many
+    tokens its cache row holds already; `rows` the cache row of each document.
+    """
+
+    def __init__(
+        self,
+        input_ids: Tensor,
+        *,
+        attention_mask: Tensor | None = None,
+        seq: PackedSeq | None = None,
+        positions: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> None:
+        if input_ids.dim() != 2:
+            raise UsageError(f"input_ids has {input_ids.dim()} dims", "give token ids as [batch, tokens]")
+        self.shape = tuple(input_ids.shape)
+        self.cache = cache
+        self.borders: list[int] | None = None
+        self.kept: Tensor | None = None
+        self._ropes: dict[Rope, tuple[Tensor, Tensor]] = {}
+        self._plans: dict[object, object] = {}
+        self._routers: list[_Router] = []
+        if seq is not None and attention_mask is not None:
+            raise UsageError(
+                "both seq and attention_mask are given", "packed documents have no padding: give one of them"
+            )
+        rows, length = input_ids.shape
+        lengths = [length] * rows
+        if seq is not None:
+            input_ids = self._pack(input_ids, seq)
+        elif attention_mask is not None:
+            input_ids = self._unpad(input_ids, attention_mask)
+        if self.borders is not None:
+            lengths = [b - a for a, b in zip(self.borders, self.borders[1:], strict=False)]
+        self.input_ids = input_ids
+        self.lengths = lengths
+        self.past = [0] * len(lengths)
+        if cache is not None:
+            if len(lengths) != cache.batch:
+                raise UsageError(
+                    f"{len(lengths)} sequences for a cache of {cache.batch} rows", "make the cache with that batch"
+                )
+            cache.reserve(lengths)
+            self.past = list(cache.lengths)
+        self.positions = self._positions(positions)
+
+    def _pack(self, input_ids: Tensor, seq: PackedSeq) -> Tensor:
+        rows, length = input_ids.shape
+        if seq.offsets[-1] != rows * length:
+            raise UsageError(
+                f"cu_seqlens ends at {seq.offsets[-1]} for {rows * length} tokens", "cover all tokens of the batch"
+            )
+        borders = seq.offsets + ([n * length for n in range(1, rows)] if rows > 1 else [])
+        self.borders = sorted(set(borders)) if rows > 1 else seq.offsets
+        return input_ids.reshape(1, -1)
+
+    def _unpad(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        rows, length = input_ids.shape
+        if mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < length:
+            raise UsageError(
+                f"attention_mask is {list(mask.shape)} for ids {[rows, length]}",
+                "give [batch, tokens] of ones and zeros",
+            )
+        mask = mask[:, mask.shape[1] - length :].bool()
+        if bool(mask.all()):
+            return input_ids
+        counts = mask.sum(1).tolist()
+        self.borders = [0]
+        for count in counts:
+            self.borders.append(self.borders[-1] + count)
+        self.kept = mask.reshape(-1).nonzero().squeeze(1)
+        return input_ids.reshape(-1)[self.kept][None]
+
+    def _positions(self, positions: Tensor | None) -> Tensor:
+        """[1 or B, S]: places within the documents, the cached ones counted."""
+        if positions is not None:
+            if tuple(positions.shape) not in (self.shape, (1, self.shape[1])):
+                raise UsageError(f"positions are {list(positions.shape)}", f"give {list(self.shape)}")
+            if self.borders is None:
+                return positions
+            flat = positions.expand(self.shape).reshape(-1)
+            return (flat if self.kept is None else flat[self.kept])[None]
+        device = self.input_ids.device
+        if self.borders is None:
+            steps = torch.arange(self.shape[1], device=device)[None]
+            if len(set(self.past)) <= 1:
+                return steps + self.past[0] if self.past and self.past[0] else steps
+            return steps + torch.tensor(self.past, device=device)[:, None]
+        parts = [torch.arange(p, p + n, device=device) for p, n in zip(self.past, self.lengths, strict=True)]
+        return torch.cat(parts)[None] if parts else torch.zeros(1, 0, dtype=torch.int64, device=device)
+
+    def rope(self, rope: Rope) -> tuple[Tensor, Tensor]:
+        """cos and sin [1 or B, S, 1, dim / 2], fp32, made once a forward."""
+        if rope not in self._ropes:
+            self._ropes[rope] = rope.tables(self.positions)
+        return self._ropes[rope]
+
+    def plan(self, key: object, make: Any) -> Any:
+        """An index plan that several layers share, made once a forward."""
+        if key not in self._plans:
+            self._plans[key] = make()
+        return self._plans[key]
+
+    def state(self, layer: int) -> dict[str, Any]:
+        """The cache entries of a layer by submodule path; empty without a cache."""
+        return {} if self.cache is None else self.cache.layers[layer]
+
+    def router_stats(
+        self, name: str, logits: Tensor, ids: Tensor, *, experts: int, aux_coef: float, z_coef: float
+    ) -> None:
+        """Keeps a router's logits [..., experts] and chosen ids [..., k] for the losses and statistics."""
+        self._routers.append(
+            _Router(name, logits.reshape(-1, experts), ids.reshape(-1, ids.shape[-1]), aux_coef, z_coef)
+        )
+
+    def output(self, logits: Tensor, labels: Tensor | None = None) -> Output:
+        """The layers' logits [B, S, vocab] or [1, T, vocab] to what the caller gets; ends the cache's step."""
+        aux = self._aux()
+        out = Output(self._unpacked(logits), aux=aux)
+        if labels is not None:
+            out.ce_loss = token_cross_entropy(logits.flatten(0, 1), self._targets(labels))
+            total = out.ce_loss
+            for name in ("aux_loss", "z_loss"):
+                if name in aux:
+                    total = total + aux[name]
+            out.loss = total
+        if self.cache is not None:
+            self.cache.advance(self.lengths)
+        return out
+
+    def _targets(self, labels: Tensor) -> Tensor:
+        """For each token the label that its logits predict, -100 where there is none: the next one of its document."""
+        if tuple(labels.shape) != self.shape:
+            raise UsageError(
+                f"labels are {list(labels.shape)} for ids {list(self.shape)}", "give a label for each token"
+            )
+        flat = labels.reshape(-1)
+        if self.kept is not None:
+            flat = flat[self.kept]
+        targets = torch.full_like(flat, -100)
+        targets[:-1] = flat[1:]
+        rows, length = self.shape
+        ends = self.borders[1:] if self.borders is not None else range(length, rows * length + 1, length)
+        last = [e - 1 for e in ends if e > 0]
+        if last:
+            targets[torch.tensor(last, device=targets.device)] = -100
+        return targets
+
+    def _unpacked(self, logits: Tensor) -> Tensor:
+        if self.borders is None:
+            return logits
+        flat = logits[0]
+        if self.kept is not None:
+            padded = flat.new_zeros(self.shape[0] * self.shape[1], flat.shape[-1])
+            flat = padded.index_copy(0, self.kept, flat)
+        return flat.view(*self.shape, -1)
+
+    def _aux(self) -> dict[str, Any]:
+        """Router losses as means over the layers that have them, and tokens per expert for each such layer."""
+        aux: dict[str, Any] = {}
+        if not self._routers:
+            return aux
+        aux["tokens_per_expert"] = [
+            torch.bincount(r.ids.reshape(-1), minlength=r.logits.shape[1]) for r in self._routers
+        ]
+        groups: dict[tuple[int, int, float, float], list[_Router]] = {}
+        for r in self._routers:
+            groups.setdefault((r.logits.shape[1], r.ids.shape[1], r.aux_coef, r.z_coef), []).append(r)
+        for (_, _, aux_coef, z_coef), routers in groups.items():
+            logits = torch.cat([r.logits for r in routers])
+            if aux_coef:
+                loss = aux_coef * load_balancing_loss(logits, torch.cat([r.ids for r in routers]))
+                aux["aux_loss"] = aux["aux_loss"] + loss if "aux_loss" in aux else loss
+            if z_coef:
+                loss = z_coef * router_z_loss(logits)
+                aux["z_loss"] = aux["z_loss"] + loss if "z_loss" in aux else loss
+        return aux

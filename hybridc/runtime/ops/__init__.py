@@ -1,0 +1,24 @@
+"""The functions and modules that emitted code calls."""
+
+from hybridc.runtime.cache import KVState, MambaState
+from hybridc.runtime.ops.attention import attention
+from hybridc.runtime.ops.conv import CausalConv1d
+from hybridc.runtime.ops.moe import Experts, softmax_topk
+from hybridc.runtime.ops.norms import GatedRMSNorm
+from hybridc.runtime.ops.rope import Rope, rope
+from hybridc.runtime.ops.selective_scan import selective_scan
+from hybridc.runtime.ops.ssd import ssd
+
+__all__ = [
+    "CausalConv1d",
+    "Experts",
+    "GatedRMSNorm",
+    "KVState",
+    "MambaState",
+    "Rope",
+    "attention",
+    "rope",
+    "selective_scan",
+    "softmax_topk",
+    "ssd",
+]

@@ -1,0 +1,70 @@
+"""Causal depthwise convolution over time, with document borders and a state of the last taps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from hybridc.runtime.cache import MambaState
+    from hybridc.runtime.context import Context
+
+
+class CausalConv1d(nn.Module):
+    """y_t = bias + Σ_k weight[:, k] · x_{t - taps + 1 + k}, zeros before a document's start.
+
+    Parameters: weight [channels, taps], bias [channels].
+    """
+
+    def __init__(self, channels: int, taps: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, taps))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+        nn.init.uniform_(self.weight, -(taps**-0.5), taps**-0.5)
+
+    def forward(self, x: Tensor, ctx: Context, state: MambaState | None = None) -> Tensor:
+        """x [B, S, channels] -> [B, S, channels]; reads and replaces the state's last taps - 1 inputs."""
+        taps = self.weight.shape[1]
+        if ctx.borders is not None:
+            return self._packed(x, ctx, state)
+        if state is None:
+            return self._taps(F.pad(x, (0, 0, taps - 1, 0)))
+        line = torch.cat((state.conv.to(x.dtype), x), dim=1)
+        state.conv.copy_(line[:, line.shape[1] - taps + 1 :].detach())
+        return self._taps(line)
+
+    def _taps(self, line: Tensor) -> Tensor:
+        """line [B, taps - 1 + S, channels] -> [B, S, channels]."""
+        taps = self.weight.shape[1]
+        length = line.shape[1] - taps + 1
+        y = line[:, :length] * self.weight[:, 0]
+        for k in range(1, taps):
+            y = torch.addcmul(y, line[:, k : k + length], self.weight[:, k])
+        return y if self.bias is None else y + self.bias
+
+    def _packed(self, x: Tensor, ctx: Context, state: MambaState | None) -> Tensor:
+        """Each document gets taps - 1 places of its own in front, for zeros or its cached inputs."""
+        taps = self.weight.shape[1]
+        tokens, fronts, ends = ctx.plan(("taps", taps), lambda: _places(ctx, taps, x.device))
+        line = x.new_zeros(x.shape[1] + len(ctx.lengths) * (taps - 1), x.shape[2])
+        line = line.index_copy(0, tokens, x[0])
+        if state is not None:
+            line = line.index_copy(0, fronts.reshape(-1), state.conv.to(x.dtype).flatten(0, 1))
+            state.conv.copy_(line[ends].detach())
+        return self._taps(line[None])[:, tokens - (taps - 1)]
+
+
+def _places(ctx: Context, taps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """In the line with fronts: the places of tokens [T], of fronts and of the last taps - 1 inputs [documents, taps - 1]."""
+    tokens, fronts, ends = [], [], []
+    at = 0
+    for length in ctx.lengths:
+        fronts.append(torch.arange(at, at + taps - 1, device=device))
+        at += taps - 1
+        tokens.append(torch.arange(at, at + length, device=device))
+        at += length
+        ends.append(torch.arange(at - taps + 1, at, device=device))
+    return torch.cat(tokens), torch.stack(fronts), torch.stack(ends)

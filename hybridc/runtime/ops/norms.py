@@ -1,0 +1,32 @@
+"""The gated norm of Mamba-2."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class GatedRMSNorm(nn.Module):
+    """rmsnorm(x · silu(gate)) when `gate_first`, else rmsnorm(x) · silu(gate); fp32 inside.
+
+    The mean square is taken over each of `groups` parts of the `dim` channels. Parameter: weight [dim].
+    """
+
+    def __init__(self, dim: int, *, eps: float, groups: int = 1, gate_first: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps, self.groups, self.gate_first = eps, groups, gate_first
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        """x and gate [..., dim] -> [..., dim], in x's dtype."""
+        y, g = x.float(), F.silu(gate.float())
+        if self.gate_first:
+            y = y * g
+        if self.groups == 1:
+            y = F.rms_norm(y, (y.shape[-1],), None, self.eps)
+        else:
+            grouped = y.unflatten(-1, (self.groups, -1))
+            y = F.rms_norm(grouped, (grouped.shape[-1],), None, self.eps).flatten(-2)
+        y = y * self.weight.float()
+        return (y if self.gate_first else y * g).to(x.dtype)
