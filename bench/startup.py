@@ -52,7 +52,9 @@ def main() -> int:
         for title, arguments, limit in cases:
             seconds = median(arguments)
             slow += seconds > limit
-            print(f"{title:40s} {1000 * seconds:7.0f} ms   (at most {1000 * limit:.0f}){'  TOO SLOW' * (seconds > limit)}")
+            print(
+                f"{title:40s} {1000 * seconds:7.0f} ms   (at most {1000 * limit:.0f}){'  TOO SLOW' * (seconds > limit)}"
+            )
     return 1 if slow else 0
 
 

@@ -1,0 +1,181 @@
+"""What `hybridc generate` does between its words and the runtime: a net with weights, a prompt as ids, ids as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hybridc.console import wrong
+
+BYTES = 256
+"""Ids of the bytes vocabulary: one for each byte of UTF-8 text."""
+
+
+class Tokens(Protocol):
+    """Text to ids and back."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class ByteTokens:
+    """Each byte of the UTF-8 text is an id. What is no text when decoded shows as a replacement sign."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8"))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i < BYTES).decode("utf-8", errors="replace")
+
+
+class FileTokens:
+    """The vocabulary of a tokenizer.json."""
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer
+
+        self.inner = Tokenizer.from_file(str(path))
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.inner.encode(text).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.inner.decode(list(ids)))
+
+
+def tokens_for(source: Path, vocab: int) -> Tokens:
+    """The tokenizer.json in the folder of `source`, else bytes. Ends the command where neither fits `vocab`."""
+    found = (source if source.is_dir() else source.parent) / "tokenizer.json"
+    if found.is_file():
+        try:
+            return FileTokens(found)
+        except ImportError:
+            raise
+        except Exception as error:  # the library raises bare Exception for a file that it cannot read
+            wrong(f"cannot read {found}: {error}")
+    if vocab < BYTES:
+        wrong(f"there is no tokenizer.json, and a vocabulary of {vocab} is too small for bytes: give --ids")
+    return ByteTokens()
+
+
+def load_net(source: Path, weights: Path | None, params: dict[str, str], include: Sequence[Path]) -> Any:
+    """The net of a spec file, of an emitted package or of a public checkpoint's folder, in eval mode.
+
+    `weights` is a safetensors file with the net's own names; without it a spec's or package's net has its random
+    initial weights. Raises DiagnosticError; ends the command where `source` is none of the three.
+    """
+    import hybridc
+    from hybridc.codegen.loader import load_source
+    from hybridc.codegen.package import is_package
+
+    if source.is_dir() and is_package(source):
+        if params:
+            wrong("--set belongs to specs: compile the package again with it")
+        net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8")).Model()
+        net.init_weights(0)
+    elif source.is_dir() and (source / "config.json").is_file():
+        if params or weights:
+            wrong("a checkpoint's folder brings its own sizes and weights: leave out --set and --weights")
+        net = hybridc.from_hf(source)
+    elif source.is_dir():
+        wrong(f"{source} is neither an emitted package nor a checkpoint with a config.json")
+    else:
+        net = hybridc.compile(source, params=params, include=include).load()
+    if weights is not None:
+        load_weights(net, weights)
+    return net.eval()
+
+
+def load_weights(net: Any, path: Path) -> None:
+    """Fills a net from a safetensors file. Ends the command where names or shapes differ, naming them."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    try:
+        missing, extra = load_model(net, path, strict=False)
+    except OSError as error:
+        wrong(f"cannot read {path}: {error.strerror or error}")
+    except SafetensorError as error:
+        wrong(f"cannot read {path}: it is not a safetensors file ({error})")
+    except RuntimeError as error:  # torch lists the tensors whose shapes differ
+        wrong(f"{path} does not fit the model: {' '.join(str(error).split())}")
+    differ = [f"`{n}` is missing" for n in sorted(missing)] + [f"`{n}` is not in the model" for n in sorted(extra)]
+    if differ:
+        more = f" and {len(differ) - 8} more" if len(differ) > 8 else ""
+        wrong(f"{path} does not fit the model: {', '.join(differ[:8])}{more}")
+
+
+def vocabulary(net: Any) -> int:
+    """How many ids a net knows."""
+    from torch import nn
+
+    return next((int(m.num_embeddings) for m in net.modules() if isinstance(m, nn.Embedding)), 0)
+
+
+def ids_of(text: str, vocab: int) -> list[int]:
+    """`1,2,3` as ids of a vocabulary. Ends the command where one is none."""
+    out = []
+    for word in text.replace(",", " ").split():
+        if not word.isascii() or not word.isdigit():
+            wrong(f"--ids takes numbers, got `{word}`")
+        if int(word) >= vocab:
+            wrong(f"--ids has {word}, and the vocabulary ends at {vocab - 1}")
+        out.append(int(word))
+    return out
+
+
+def stop_id(text: str, tokens: Tokens) -> int:
+    """The id that ends a sample, from its number or from a text that is one id."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    found = tokens.encode(text)
+    if len(found) != 1:
+        wrong(f"--stop takes an id, or a text that is one id; `{text}` is {len(found)}")
+    return found[0]
+
+
+def complete(
+    source: Path,
+    *,
+    prompt: str | None,
+    ids: str | None,
+    weights: Path | None,
+    params: dict[str, str],
+    include: Sequence[Path],
+    stop: Sequence[str],
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+) -> str:
+    """The prompt and what a model makes of it, as text or, for `ids`, as a line of ids."""
+    import torch
+
+    from hybridc.runtime.generate import generate
+
+    net = load_net(source, weights, params, include)
+    vocab = vocabulary(net)
+    tokens = tokens_for(source, vocab) if ids is None or any(not s.isdigit() for s in stop) else None
+    start = ids_of(ids, vocab) if ids is not None else tokens.encode(prompt or "") if tokens is not None else []
+    if not start:
+        wrong("the prompt is empty: a model needs at least one token to go on from")
+    over = [i for i in start if i >= vocab]
+    if over:
+        wrong(f"the tokenizer makes the id {over[0]}, and the model's vocabulary ends at {vocab - 1}")
+    with torch.inference_mode():
+        made = generate(
+            net,
+            torch.tensor([start]),
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            stop_ids=tuple(stop_id(s, tokens or ByteTokens()) for s in stop),
+        )[0]
+    if ids is not None or tokens is None:
+        return ",".join(map(str, made)) + "\n"
+    return f"{prompt}{tokens.decode(made)}\n"
