@@ -25,20 +25,20 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     # the first fills tensors only; the second says that the stream is fp32, which it is here unless the net is cast
     c.ignore("time_step_rank", "rescale_prenorm_residual", "residual_in_fp32")
     eps, tied = c.number("layer_norm_epsilon", 1e-5), c.flag("tie_word_embeddings", False)
-    bias = c.flag("use_bias", False)
+    bias, groups = c.flag("use_bias", False), c.integer("n_groups", 8)
     mixer = call(
         "mamba2",
         heads=heads,
         head_dim=unless(head_dim, 64),
         state=unless(c.integer("state_size", 128), 128),
-        groups=unless(c.integer("n_groups", 8), 1),
+        groups=unless(groups, 1),
         conv=unless(c.integer("conv_kernel", 4), 4),
         chunk=unless(c.integer("chunk_size", 256), 256),
         conv_bias=unless(c.flag("use_conv_bias", True), True),
         proj_bias=unless(bias, False),
         out_bias=unless(bias, False),
         dt_limit=unless(c.numbers("time_step_limit", (0.0, float("inf"))), (0.0, float("inf"))),
-        norm=call("gated_rmsnorm", eps=unless(eps, 1e-5)),
+        norm=call("gated_rmsnorm", eps=unless(eps, 1e-5), groups=unless(groups, 1)),
         dt_min=unless(c.number("time_step_min", 0.001), 0.001),
         dt_max=unless(c.number("time_step_max", 0.1), 0.1),
         dt_floor=unless(c.number("time_step_floor", 1e-4), 1e-4),
