@@ -1,0 +1,15 @@
+"""Settings that all tests share."""
+
+import os
+
+import torch
+from hypothesis import HealthCheck, settings
+
+EXAMPLES = int(os.environ.get("HYBRIDC_EXAMPLES", "200"))
+"""Generated cases a property test tries; `make test-all` raises it."""
+
+settings.register_profile(
+    "hybridc", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("hybridc")
+torch.set_num_threads(1)

@@ -1,0 +1,80 @@
+"""Float64 models of the mixers, token after token and written from the papers' formulae, for one document each."""
+
+import math
+
+import torch
+
+
+def attention(q, k, v, scale, window=None):
+    """q [S, H, D], k and v [S, K, D] -> [S, H, D]."""
+    q, k, v = q.double(), k.double(), v.double()
+    out = torch.zeros_like(q)
+    share = q.shape[1] // k.shape[1]
+    for t in range(q.shape[0]):
+        first = 0 if window is None else max(0, t - window + 1)
+        for h in range(q.shape[1]):
+            scores = scale * (k[first : t + 1, h // share] @ q[t, h])
+            out[t, h] = torch.softmax(scores, 0) @ v[first : t + 1, h // share]
+    return out
+
+
+def ssd(x, dt, a, b, c, d, state=None):
+    """x [S, H, P], dt [S, H], a and d [H], b and c [S, G, N], state [H, P, N] -> y [S, H, P] and the last state."""
+    x, dt, a, b, c, d = (t.double() for t in (x, dt, a, b, c, d))
+    heads, share = x.shape[1], x.shape[1] // b.shape[1]
+    h = torch.zeros(heads, x.shape[2], b.shape[2], dtype=torch.float64) if state is None else state.double()
+    ys = []
+    for t in range(x.shape[0]):
+        rows = []
+        for i in range(heads):
+            g = i // share
+            rows.append(torch.exp(dt[t, i] * a[i]) * h[i] + dt[t, i] * torch.outer(x[t, i], b[t, g]))
+        h = torch.stack(rows)
+        ys.append(torch.stack([h[i] @ c[t, i // share] + d[i] * x[t, i] for i in range(heads)]))
+    return torch.stack(ys), h
+
+
+def selective_scan(u, dt, a, b, c, d, state=None):
+    """u and dt [S, D], a [D, N], b and c [S, N], d [D], state [D, N] -> y [S, D] and the last state."""
+    u, dt, a, b, c, d = (t.double() for t in (u, dt, a, b, c, d))
+    h = torch.zeros_like(a) if state is None else state.double()
+    ys = []
+    for t in range(u.shape[0]):
+        h = torch.exp(dt[t][:, None] * a) * h + (dt[t] * u[t])[:, None] * b[t]
+        ys.append(h @ c[t] + d * u[t])
+    return torch.stack(ys), h
+
+
+def conv(x, weight, bias):
+    """x [S, C], weight [C, K], bias [C] or None -> [S, C]."""
+    x, weight = x.double(), weight.double()
+    taps = weight.shape[1]
+    out = torch.zeros_like(x)
+    for t in range(x.shape[0]):
+        for k in range(taps):
+            if t - taps + 1 + k >= 0:
+                out[t] += weight[:, k] * x[t - taps + 1 + k]
+    return out if bias is None else out + bias.double()
+
+
+def experts(x, weights, ids, gate_up, down):
+    """x [T, D], weights and ids [T, k], gate_up [E, 2F, D], down [E, D, F] -> [T, D]; silu."""
+    x, weights, gate_up, down = (t.double() for t in (x, weights, gate_up, down))
+    out = torch.zeros_like(x)
+    for t in range(x.shape[0]):
+        for w, e in zip(weights[t], ids[t].tolist(), strict=True):
+            gate, up = (gate_up[e] @ x[t]).chunk(2)
+            out[t] += w * (down[e] @ (gate / (1 + torch.exp(-gate)) * up))
+    return out
+
+
+def documents(borders):
+    return list(zip(borders, borders[1:], strict=False))
+
+
+def close(got, want, tolerance=1e-5):
+    """Largest error over the scale of the reference."""
+    scale = max(1.0, want.abs().max().item()) if want.numel() else 1.0
+    worst = (got.double() - want).abs().max().item() / scale if want.numel() else 0.0
+    assert worst <= tolerance, worst
+    assert not math.isnan(worst)
