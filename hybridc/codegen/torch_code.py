@@ -165,7 +165,8 @@ def _block_class(file: _File, block: Block) -> None:
         elif constructor := node.op.leaf(widths):
             members.append(f"self.{node.path} = {constructor}")
             leaves += [(f"{node.path}.{p.name}", p) for p in params]
-    args = {"embed": ("ids",), "head": ("x",)}.get(block.name, (*(a.name for a in block.args), "ctx", "state"))
+    stream = ("x", "x0") if reads_embedding(file.module) else ("x",)
+    args = {"embed": ("ids",), "head": ("x",)}.get(block.name, (*stream, "ctx", "state"))
     doc = "; ".join(block.source) or block.title
     if block.title not in ("", block.name, "embed", "head"):
         doc = f"{block.title}. {doc}"
@@ -186,6 +187,11 @@ def _groups(path: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(1, len(parts))]
 
 
+def reads_embedding(module: Module) -> bool:
+    """Whether a block reads `x0`; then all blocks take it, so that the loop over layers treats them alike."""
+    return any(a.name == "x0" for b in module.blocks for a in b.args)
+
+
 def _model_class(module: Module) -> str:
     """`Model`: embedding, layers in order, head."""
     tied = _tied(module)
@@ -196,7 +202,7 @@ def _model_class(module: Module) -> str:
         init.append("    self.tie_weights()")
     if module.dtype is not DType.FP32:
         init.append(f"    self.to(torch.{module.dtype.torch_name})")
-    uses_x0 = {b.name for b in module.blocks if any(a.name == "x0" for a in b.args)}
+    uses_x0 = reads_embedding(module)
     layer = "x = layer(x, ctx, ctx.state(i))"
     if uses_x0:
         layer = "x = layer(x, x0, ctx, ctx.state(i))"
