@@ -37,7 +37,7 @@ def standard_library() -> torch.Tensor:
 
 
 def train(net: torch.nn.Module, data: torch.Tensor, *, steps: int, seconds: float, batch: int, seq: int) -> float:
-    """AdamW with a warm-up and a cosine, for `steps` steps or `seconds`, whichever ends first. Returns the last loss."""
+    """AdamW with a warm-up and a cosine, for `steps` steps or `seconds`, whichever ends first. Returns the loss."""
     matrices = [p for p in net.parameters() if p.ndim > 1]
     vectors = [p for p in net.parameters() if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]

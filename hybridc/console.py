@@ -17,7 +17,7 @@ FINE, SPEC_WRONG, COMMAND_WRONG, ENVIRONMENT_LACKS, INTERNAL = 0, 1, 2, 3, 70
 """Exit statuses. 130 is Ctrl-C."""
 
 COMMAND_CODES = frozenset({"HYB101", "HYB218", "HYB219", "HYB400", "HYB403", "HYB601", "HYB602"})
-"""Codes that are about the command line when they have no place in a file."""
+"""Codes that are about the command line when they have no place in a file; so is all that is wrong in --mesh."""
 ENVIRONMENT_CODES = frozenset({"HYB404", "HYB604"})
 """Codes about what the machine lacks."""
 
@@ -85,7 +85,7 @@ def status(diagnostics: Iterable[Diagnostic]) -> int:
             continue
         if d.code in ENVIRONMENT_CODES:
             found = max(found, ENVIRONMENT_LACKS)
-        elif not d.span.file and d.code in COMMAND_CODES:
+        elif d.span.file == "<mesh>" or (not d.span.file and d.code in COMMAND_CODES):
             found = max(found, COMMAND_WRONG)
         else:
             found = max(found, SPEC_WRONG)

@@ -9,9 +9,9 @@ from hybridc.report.summary import count, letters, mixers, short, size, summaris
 
 SPEC = """model m {
   block A { x += rmsnorm() >> attention(heads=4, kv_heads=2) }
-  shared block F { x += rmsnorm() >> swiglu(100) >> scale(0.5) }
+  shared block Ff { x += rmsnorm() >> swiglu(100) >> scale(0.5) }
   embed = embedding(50, 64)
-  layers = (A F) * 3 | A
+  layers = (A Ff) * 3 | A
   head = lm_head(50, tied=true)
 }
 """
@@ -24,8 +24,8 @@ def test_parameters_count_shared_sets_and_tied_tensors_once() -> None:
     blocks = {b.name: b for b in report.blocks}
     assert blocks["A"].parameters == 64 + ATTENTION
     assert (blocks["A"].layers, blocks["A"].sets) == (4, 4)
-    assert (blocks["F"].layers, blocks["F"].sets) == (3, 1)
-    assert blocks["F"].all_parameters == 64 + FEED
+    assert (blocks["Ff"].layers, blocks["Ff"].sets) == (3, 1)
+    assert blocks["Ff"].all_parameters == 64 + FEED
     assert blocks["head"].all_parameters == 0
     assert report.parameters == 50 * 64 + 4 * (64 + ATTENTION) + 64 + FEED
 
@@ -48,11 +48,11 @@ def test_caches_are_keys_and_values_of_each_layer() -> None:
 
 def test_stages_are_folded_apart() -> None:
     report = summarise(hybridc.compile(SPEC).ir)
-    assert [[(r.unit, r.count) for r in stage] for stage in report.stages] == [[(("A", "F"), 3)], [(("A",), 1)]]
+    assert [[(r.unit, r.count) for r in stage] for stage in report.stages] == [[(("A", "Ff"), 3)], [(("A",), 1)]]
 
 
 def test_ops_without_parameters_are_one_row() -> None:
-    (block,) = [b for b in summarise(hybridc.compile(SPEC).ir).blocks if b.name == "F"]
+    (block,) = [b for b in summarise(hybridc.compile(SPEC).ir).blocks if b.name == "Ff"]
     assert [(o.name, o.kind) for o in block.ops] == [
         ("rmsnorm", "rmsnorm"),
         ("swiglu", "mlp"),
