@@ -1,0 +1,68 @@
+"""Generated and mutated specs: an AST or a diagnostic, never another exception, never slow."""
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hybridc
+from hybridc.diagnostics import DiagnosticError, Sink
+from hybridc.diagnostics.render import render_json, render_text
+from hybridc.frontend.document import format_source, print_spec
+from hybridc.frontend.parser import parse
+from tests.conftest import EXAMPLES
+from tests.frontend.strategies import mutated, specs
+
+LIMIT = 1.0
+"""Seconds that any one spec may take."""
+
+
+@given(specs)
+@settings(max_examples=EXAMPLES)
+def test_print_and_parse_are_inverse(spec):
+    text = print_spec(spec)
+    start = time.process_time()
+    assert parse(text) == spec
+    assert format_source(text) == format_source(format_source(text))
+    assert parse(format_source(text)) == spec
+    assert time.process_time() - start < LIMIT
+
+
+@given(specs)
+@settings(max_examples=EXAMPLES)
+def test_the_checker_survives_generated_specs(spec):
+    start = time.process_time()
+    sink = hybridc.check(spec)
+    render_text(sink.diagnostics, sink.sources)
+    assert time.process_time() - start < LIMIT
+
+
+def survives(text):
+    sink = Sink()
+    start = time.process_time()
+    parse(text, sink=sink)
+    try:
+        formatted = format_source(text)
+    except DiagnosticError:
+        assert sink.errors
+    else:
+        assert not sink.errors
+        assert format_source(formatted) == formatted
+        assert parse(formatted) == parse(text)
+    checked = hybridc.check(text if "{" in text else text + "{")
+    rendered = render_text(checked.diagnostics, checked.sources)
+    render_json(checked.diagnostics)
+    assert rendered or not checked.diagnostics
+    assert time.process_time() - start < LIMIT
+
+
+@given(mutated())
+@settings(max_examples=EXAMPLES)
+def test_mutated_specs(text):
+    survives(text)
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=EXAMPLES)
+def test_any_text(text):
+    survives(text)
