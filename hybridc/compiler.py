@@ -125,6 +125,7 @@ def check(
     """All diagnostics of a spec. Never raises for a wrong spec."""
     spec, sink = read(source, include)
     analyse(spec, sink, params=params, mesh=mesh)
+    sink.sort()
     return sink
 
 
@@ -153,6 +154,7 @@ def compile(
     module, timings = analyse(
         spec, sink, params=params, mesh=mesh, passes=passes, print_after=print_after, out=out
     )  # fmt: skip
+    sink.sort()
     sink.check()
     assert module is not None
     _not_yet(module, target, sink)

@@ -53,6 +53,7 @@ def parse(text: str, file: str = "<spec>", sink: Sink | None = None) -> ast.Spec
     own.sources[file] = text
     lexemes, _ = tokenize(text, file, own)
     spec = _recovering(lexemes, file, own)
+    own.sort()
     if sink is None:
         own.check()
     return spec

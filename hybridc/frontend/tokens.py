@@ -96,12 +96,8 @@ def tokenize(text: str, file: str, sink: Sink) -> tuple[list[Lexeme], list[Lexem
     return _layout(tokens, sink), comments
 
 
-_NAMED = re.compile(r"[ \t]*=(?!=)")
-"""What follows a word of the language where it is an argument's name: `moe(shared=64)`."""
-
-
 def _word_type(word: str, text: str, end: int) -> str:
-    if word in KEYWORDS and not _NAMED.match(text, end):
+    if word in KEYWORDS:
         return word.upper()
     if word == "inf":
         return "NUMBER"
@@ -158,6 +154,9 @@ def _layout(tokens: list[Lexeme], sink: Sink) -> list[Lexeme]:
                 _close(opened, out, token, sink)
             if opened:
                 opened.pop()
+        elif opened and opened[-1].type == "LPAR" and token.text in KEYWORDS and _next(tokens, n, 1).type == "EQUAL":
+            # an argument may be named like a word of the language: moe(shared=64)
+            token = Lexeme("NAME", token.text, token.span)
         elif token.type in _NESTING:
             operators += 1
             if operators == MAX_OPERATORS:

@@ -1,0 +1,145 @@
+"""Syntax: what parses to what, and where mistakes are found."""
+
+import pytest
+
+import hybridc
+from hybridc.diagnostics import DiagnosticError, Sink
+from hybridc.frontend import ast
+from hybridc.frontend.parser import parse
+
+
+def value(text):
+    return parse(f"let v = {text}").members[0].value
+
+
+def test_the_file_of_the_language_reference_checks():
+    """language.md's whole example (its ep axis has nothing to cut in a model without experts)."""
+    text = """
+    # Falcon-H1 0.5B: attention and Mamba-2 side by side in every block.
+    model falcon_h1_0_5b {
+      param dim   = 1024                 # a param can be overridden: --set dim=64
+      param depth = 36
+      let norm = rmsnorm(eps=1e-5)       # a let is a name for an expression
+
+      block H {
+        x += norm >> ( attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.39)
+                     | ssm:  mamba2(heads=24, head_dim=64, state=128, groups=1, conv=4, chunk=128) >> scale(0.35) )
+        x += norm >> mlp: swiglu(2048)
+      }
+
+      embed  = embedding(32784, dim, scale=5.65)
+      layers = H * depth
+      head   = norm >> lm_head(32784, scale=0.0195)
+    }
+
+    precision {
+      default bf16
+      fp8(block128) on layers[1:-1].**     except router, norm, conv
+      bitnet        on layers[4:12].mlp
+      fp32          on **.router, **.A_log, **.dt_bias
+    }
+
+    mesh {
+      pp = 2                             # pipeline stages; `layers` may place them with |
+      dp = fsdp(4)                       # or replicate(4)
+      cp = dynamic(1..8)                 # or a fixed size
+      tp = 2                             # sequence parallelism comes with it
+      ep = hybrid(node=2, local=4)       # two-level expert parallelism
+    }
+    """
+    sink = hybridc.check(text)
+    assert [d.code for d in sink.errors] == []
+    assert {d.code for d in sink.diagnostics} <= {"HYB216", "HYB306"}
+
+
+def test_sequences_and_calls_differ_by_a_space():
+    assert value("M (M A)") == ast.Sequence((ast.Name("M"), ast.Sequence((ast.Name("M"), ast.Name("A")))))
+    assert value("A(w=1)") == ast.Call("A", (), (ast.Keyword("w", ast.Num(1)),))
+    assert value("M*3 A") == ast.Sequence((ast.Binary("*", ast.Name("M"), ast.Num(3)), ast.Name("A")))
+    assert value("a - b") == ast.Binary("-", ast.Name("a"), ast.Name("b"))
+
+
+def test_precedence():
+    a, b, c = map(ast.Name, "abc")
+    assert value("a >> b | c") == ast.Parallel((ast.Pipe((a, b)), c))
+    assert value("a + b * c") == ast.Binary("+", a, ast.Binary("*", b, c))
+    assert value("a: b(1) >> c") == ast.Pipe((ast.Label("a", ast.Call("b", (ast.Num(1),))), c))
+    assert value("not a and b") == ast.Binary("and", ast.Unary("not", a), b)
+    assert value("a if b else c if a else b") == ast.Conditional(b, a, ast.Conditional(a, c, b))
+    assert value("-a % b") == ast.Binary("%", ast.Unary("-", a), b)
+
+
+def test_lines_go_on_inside_parentheses_and_around_operators():
+    text = "model m {\n block A {\n x += a\n   >> b\n   | c |\n d\n t = (\n a\n )\n }\n}"
+    body = parse(text).model.members[0].body
+    assert [s.target for s in body] == ["x", "t"]
+    assert isinstance(body[0].value, ast.Parallel) and len(body[0].value.branches) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["let a = 1; let b = 2", "let a = 1\nlet b = 2", "let a = 1\n\n# c\n\nlet b = 2\n", "let a = 1\r\nlet b = 2\r\n"]
+)
+def test_statements_end_with_lines_or_semicolons(text):
+    assert [m.name for m in parse(text).members] == ["a", "b"]
+
+
+def test_arguments_may_be_named_like_words_of_the_language():
+    assert value("moe(shared=3)").kwargs[0].name == "shared"
+
+
+ERRORS = [
+    ("let a = 1 +* 2", [(1, 12)], "expected an expression"),
+    ("model m {\n  layers = A (\n  head = b\n}", [(2, 14)], "add the missing `)`"),
+    ("model m {\n  block A {\n    x += a\n", [(1, 9), (2, 11)], "add the missing `}`"),
+    ("let a = (1\nlet b = 2", [(1, 9)], "add the missing `)`"),
+    ("model m {\n}\n}", [(3, 1)], "remove this `}`"),
+    ('import "abc', [(1, 8)], 'close it with `"`'),
+    ("model m { block A { x =+ a } }", [(1, 24)], "write `+=`"),
+    ("model m { embed: a }", [(1, 16)], "write `=` instead of `:`"),
+    ("let a = attention (heads=4)", [(1, 25)], "remove the space"),
+    ("let a = b && c", [(1, 11)], "write `and`"),
+    ("let а = 1", [(1, 5)], "use A-Z"),
+    ("modle m { }", [(1, 1)], "did you mean `model`?"),
+    ("let on = 1", [(1, 5)], "choose another name"),
+    ("let a = $", [(1, 9)], "remove it"),
+    ("let a = 'b'", [(1, 9), (1, 11)], 'strings are written with "'),
+    ('let a = "\\q"', [(1, 9)], "the escapes are"),
+    ("model a { }\nmodel b { }", [(2, 1)], "one `model`"),
+    ("model m { layer = A }", [(1, 11)], "did you mean `layers`?"),
+    ("let a = f(b=1, 2)", [(1, 16)], "give this one a name"),
+    ("let a = " + "(" * 200, [(1, 109)], "lets"),
+    ("let a = 1" + " + 1" * 300, None, "lets"),
+    ("let a = \x00", [(1, 9)], None),
+]
+
+
+@pytest.mark.parametrize(("text", "places", "help"), ERRORS, ids=[e[0][:20] for e in ERRORS])
+def test_mistakes_are_found_where_they_are(text, places, help):
+    sink = Sink()
+    parse(text, sink=sink)
+    got = [(d.span.line, d.span.col) for d in sink.errors]
+    if places is not None:
+        for place in places:
+            assert place in got, (got, [d.label for d in sink.errors])
+    if help is not None:
+        assert any(help in d.help for d in sink.errors), [d.help for d in sink.errors]
+    with pytest.raises(DiagnosticError):
+        parse(text)
+
+
+def test_all_syntax_errors_of_a_file_in_one_go():
+    text = "model m {\n  param = 3\n  let a = * 2\n  block A {\n    x += >> b\n    x += c\n  }\n  head = )\n  embed = e\n}"
+    sink = Sink()
+    spec = parse(text, sink=sink)
+    assert [d.span.line for d in sink.errors] == [2, 3, 5, 8]
+    kept = [type(m).__name__ for m in spec.model.members]
+    assert kept == ["Block", "Entry"] and len(spec.model.members[0].body) == 1
+
+
+def test_a_long_spec_parses_fast():
+    import time
+
+    lines = "\n".join(f"  let a{n} = attention(heads=8, kv_heads=2, rope=rope(theta=1e6)) >> scale(0.5)" for n in range(1000))
+    start = time.process_time()
+    parse(f"model m {{\n{lines}\n}}")
+    assert time.process_time() - start < 2.0
