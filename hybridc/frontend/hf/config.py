@@ -34,7 +34,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise _bad(f"`{path.name}` is larger than {MAX_BYTES} bytes", "name a checkpoint folder")
-        value = json.loads(path.read_text(encoding="utf-8"), object_hook=_special)
+        value = json.loads(path.read_text(encoding="utf-8"), object_hook=special)
     except OSError as error:
         cause = error.strerror or str(error)
         raise _bad(f"`{path}` cannot be read: {cause}", "name a folder with a config.json in it") from error
@@ -45,7 +45,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return value
 
 
-def _special(value: dict[str, Any]) -> Any:
+def special(value: dict[str, Any]) -> Any:
     """transformers writes numbers that JSON lacks as {"__float__": "Infinity"}."""
     if set(value) == {"__float__"}:
         return float(str(value["__float__"]))
