@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name.startswith("__"):
         raise AttributeError(name)
-    from hybridc.frontend import builder
+    builder = importlib.import_module("hybridc.frontend.builder")
 
     try:
         return getattr(builder, name) if name in builder.PUBLIC else builder.op_factory(name)

@@ -34,7 +34,7 @@ class Files:
             except Exception as error:  # safetensors raises its own error for what is no such file
                 label = f"`{path.name}` is not a safetensors file: {str(error)[:120]}"
                 raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download it again")]) from error
-            for name in handle.keys():  # noqa: SIM118: not a dict
+            for name in list(handle.keys()):
                 self.handles[name] = handle
 
     def __enter__(self) -> Files:
@@ -54,7 +54,8 @@ class Files:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: those that the index names, or the only one. Raises DiagnosticError (HYB512)."""
+    """The safetensors files of a folder: those that the index names, or the only one. Raises DiagnosticError
+    (HYB512)."""
 
     def bad(label: str, help: str) -> DiagnosticError:
         return DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, help)])
@@ -210,7 +211,8 @@ def _binding(net: nn.Module) -> Binding:
 def to_hf_state_dict(net: nn.Module, of: Literal["param", "grad"] = "param") -> Mapping[str, Tensor]:
     """The net's parameters, or their gradients, under the names and in the shapes of the public file.
 
-    Parameters without a gradient are left out of "grad". Raises DiagnosticError (HYB513) for a net that was not made from a
+    Parameters without a gradient are left out of "grad". Raises DiagnosticError (HYB513) for a net that was not made
+    from a
     public checkpoint, ValueError for another `of`.
     """
     if of not in ("param", "grad"):

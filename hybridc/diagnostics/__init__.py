@@ -93,7 +93,8 @@ class Sink:
         return [d for d in self.diagnostics if d.severity == "error"]
 
     def sort(self) -> None:
-        """Puts diagnostics in the order of their places, file by file as the files were read; those without one come last."""
+        """Puts diagnostics in the order of their places, file by file as the files were read; those without one come
+        last."""
         order = {file: n for n, file in enumerate(self.sources)}
         self.diagnostics.sort(key=lambda d: (order.get(d.span.file, len(order)), d.span.start))
 

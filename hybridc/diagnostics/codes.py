@@ -23,13 +23,15 @@ CODES: dict[str, Code] = {
     "HYB001": Code(
         "syntax error",
         "The text does not follow the grammar at this place. A statement ends with its line, except inside parentheses "
-        "and where the line plainly goes on: behind an operator or a comma, or in front of `>>` or `|` on the next line. "
+        "and where the line plainly goes on: behind an operator or a comma, or in front of `>>` or `|` on the next "
+        "line. "
         "A call has no space before its parenthesis, since `M (M A)` is a sequence of layers.",
         "x += norm >> attention (heads=4)",
     ),
     "HYB002": Code(
         "text too large",
-        "A file is larger than 1 MiB, nested more than 100 levels deep, or has more than 200 operators in one statement.",
+        "A file is larger than 1 MiB, nested more than 100 levels deep, or has more than 200 operators in one "
+        "statement.",
     ),
     "HYB003": Code(
         "string is broken",
@@ -38,7 +40,8 @@ CODES: dict[str, Code] = {
     ),
     "HYB004": Code(
         "character has no meaning",
-        "A character that the language does not know. Letters of names are ASCII only, so that two names which look alike "
+        "A character that the language does not know. Letters of names are ASCII only, so that two names which look "
+        "alike "
         "are alike.",
         "x += norm && attn",
     ),
@@ -293,7 +296,8 @@ CODES: dict[str, Code] = {
     ),
     "HYB306": Code(
         "selector matches nothing in this model",
-        "The selector names a part that ops of the language have and this model does not use, such as the router of a mixture. It is spelt right and does nothing here.",
+        "The selector names a part that ops of the language have and this model does not use, such as the router of a "
+        "mixture. It is spelt right and does nothing here.",
         "fp32 on router   # in a model without moe",
     ),
     # --- files -----------------------------------------------------------------------------------------------------
@@ -304,7 +308,8 @@ CODES: dict[str, Code] = {
     ),
     "HYB401": Code(
         "import outside its root",
-        "Imports are relative and lie below the folder of the importing file or a folder given with -I. Absolute paths, "
+        "Imports are relative and lie below the folder of the importing file or a folder given with -I. Absolute "
+        "paths, "
         "`..` and links that lead out are refused, so that a spec from elsewhere cannot read your files.",
         'import "../secrets.hyb"',
     ),
@@ -321,7 +326,8 @@ CODES: dict[str, Code] = {
     "HYB501": Code("unknown model family", "The config's model_type names a family that cannot be imported."),
     "HYB502": Code(
         "unknown config field",
-        "The config has a field that the importer does not know. A field that is overlooked could change what the model "
+        "The config has a field that the importer does not know. A field that is overlooked could change what the "
+        "model "
         "computes, so it is an error. Fields that change no number, such as token ids, are known.",
     ),
     "HYB503": Code("config value not supported", "The config has a value that the importer cannot honour."),
@@ -331,7 +337,8 @@ CODES: dict[str, Code] = {
     ),
     "HYB512": Code(
         "weights cannot be read",
-        "Weights come from safetensors files: model.safetensors, or shards named by model.safetensors.index.json. Pickled "
+        "Weights come from safetensors files: model.safetensors, or shards named by model.safetensors.index.json. "
+        "Pickled "
         "files are refused, since reading them can run code.",
     ),
     "HYB513": Code(

@@ -35,7 +35,7 @@ def render_text(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str], *
         spans = [(d.span, d.label, "^", d.severity), *((s, label, "-", "frame") for s, label in d.related)]
         width = max((len(str(s.line)) for s, _, _, _ in spans if s.file), default=1)
         for span, label, mark, style in spans:
-            lines += _snippet(span, label, mark, width, sources, lambda t, s=style: paint(t, s), paint)  # type: ignore[misc]
+            lines += _snippet(span, label, mark, width, sources, lambda t, s=style: paint(t, s), paint)
         lines.append(f"{' ' * width} {paint('=', 'frame')} {paint('help', 'help')}: {d.help}")
         parts.append("\n".join(lines))
     shown = [f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n]

@@ -1,6 +1,7 @@
 """The Python builder: the same AST as spec text, from expressions.
 
-`x + f + g` in a block's function is two residual sublayers, as `x += f` and `x += g` are; ops that are piped into nothing
+`x + f + g` in a block's function is two residual sublayers, as `x += f` and `x += g` are; ops that are piped into
+nothing
 read the residual stream.
 """
 
@@ -14,7 +15,21 @@ from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
 from hybridc.frontend import ast
 from hybridc.frontend.names import check_name
 
-PUBLIC = ("Model", "E", "seq", "concat", "mesh", "fp8", "fsdp", "replicate", "dynamic", "hybrid", "name", "normal", "kaiming")
+PUBLIC = (
+    "Model",
+    "E",
+    "seq",
+    "concat",
+    "mesh",
+    "fp8",
+    "fsdp",
+    "replicate",
+    "dynamic",
+    "hybrid",
+    "name",
+    "normal",
+    "kaiming",
+)
 """What `hybridc.NAME` finds here besides ops."""
 
 
@@ -91,7 +106,9 @@ class E:
         return isinstance(other, E) and self.node == other.node
 
     def __bool__(self) -> bool:
-        raise _error("a spec's expression has no truth value in Python", "use `.where(then, other)` for a choice in the spec")
+        raise _error(
+            "a spec's expression has no truth value in Python", "use `.where(then, other)` for a choice in the spec"
+        )
 
     def where(self, then: Any, other: Any) -> E:
         """`then if self else other` in the language."""
@@ -143,7 +160,9 @@ def to_node(value: Any) -> ast.Expr:
 
 
 def _call(func: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ast.Call:
-    keywords = tuple(ast.Keyword(k.rstrip("_") if keyword.iskeyword(k[:-1]) else k, to_node(v)) for k, v in kwargs.items())
+    keywords = tuple(
+        ast.Keyword(k.rstrip("_") if keyword.iskeyword(k[:-1]) else k, to_node(v)) for k, v in kwargs.items()
+    )
     return ast.Call(func, tuple(map(to_node, args)), keywords)
 
 

@@ -19,7 +19,8 @@ def print_spec(spec: ast.Spec) -> str:
 
 
 def format_source(text: str, file: str = "<spec>") -> str:
-    """A spec's text in canonical form, every comment at its place. Raises DiagnosticError for text that does not parse."""
+    """A spec's text in canonical form, every comment at its place. Raises DiagnosticError for text that does not
+    parse."""
     spec = parse(text, file)
     _, comments = tokenize(text, file, Sink())
     writer = _Writer(comments, text)

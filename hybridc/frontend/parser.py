@@ -63,7 +63,7 @@ def _recovering(lexemes: list[Lexeme], file: str, sink: Sink) -> ast.Spec:
     """Parses; on an error reports it, takes the statement out and parses again."""
     for _ in range(MAX_ERRORS):
         try:
-            tree = _lark().parse([_token(x) for x in lexemes])  # type: ignore[arg-type]
+            tree = _lark().parse([_token(x) for x in lexemes])
             made = ToAst(file).transform(tree)
             assert isinstance(made, ast.Spec)
             return made
@@ -94,7 +94,8 @@ def _position(lexemes: list[Lexeme], token: Token) -> int:
 
 
 def _without_statement(lexemes: list[Lexeme], at: int) -> list[Lexeme]:
-    """The tokens without the statement around `at`: from the newline or brace before it to the one behind, nested braces
+    """The tokens without the statement around `at`: from the newline or brace before it to the one behind, nested
+    braces
     included."""
     at = min(at, len(lexemes) - 1)
     if at < 0:

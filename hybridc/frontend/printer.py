@@ -129,7 +129,7 @@ def _arguments(call: ast.Call) -> list[str]:
     return [print_expr(a) for a in call.args] + keywords
 
 
-# --- lines broken inside parentheses -----------------------------------------------------------------------------------
+# --- lines broken inside parentheses --------------------------------------------------------------------------------
 
 
 def layout(prefix: str, expr: ast.Expr, indent: int) -> list[str]:

@@ -10,7 +10,29 @@ from dataclasses import dataclass
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 
 KEYWORDS = frozenset(
-    "import let model param shared block precision default on except mesh if else for in or and not true false none".split()
+    [
+        "import",
+        "let",
+        "model",
+        "param",
+        "shared",
+        "block",
+        "precision",
+        "default",
+        "on",
+        "except",
+        "mesh",
+        "if",
+        "else",
+        "for",
+        "in",
+        "or",
+        "and",
+        "not",
+        "true",
+        "false",
+        "none",
+    ]
 )
 OPERATORS = {
     "**": "POWER", "..": "RANGE", ">>": "PIPE", "+=": "AUGMENT", "==": "EQ", "!=": "NE", "<=": "LE", ">=": "GE",
@@ -19,11 +41,56 @@ OPERATORS = {
     ":": "COLON", ".": "DOT", "|": "BAR", ";": "NL",
 }  # fmt: skip
 CONTINUES_AFTER = frozenset(
-    "PIPE BAR PLUS MINUS SLASH FLOOR PERCENT EQ NE LE GE LT GT EQUAL AUGMENT COMMA RANGE COLON OR AND NOT IF ELSE".split()
+    [
+        "PIPE",
+        "BAR",
+        "PLUS",
+        "MINUS",
+        "SLASH",
+        "FLOOR",
+        "PERCENT",
+        "EQ",
+        "NE",
+        "LE",
+        "GE",
+        "LT",
+        "GT",
+        "EQUAL",
+        "AUGMENT",
+        "COMMA",
+        "RANGE",
+        "COLON",
+        "OR",
+        "AND",
+        "NOT",
+        "IF",
+        "ELSE",
+    ]
 )
 """A newline behind one of these does not end the statement."""
 CONTINUES_BEFORE = frozenset(
-    "PIPE BAR PLUS MINUS SLASH FLOOR PERCENT EQ NE LE GE LT GT RANGE OR AND IF ELSE ON EXCEPT".split()
+    [
+        "PIPE",
+        "BAR",
+        "PLUS",
+        "MINUS",
+        "SLASH",
+        "FLOOR",
+        "PERCENT",
+        "EQ",
+        "NE",
+        "LE",
+        "GE",
+        "LT",
+        "GT",
+        "RANGE",
+        "OR",
+        "AND",
+        "IF",
+        "ELSE",
+        "ON",
+        "EXCEPT",
+    ]
 )
 """Nor does one in front of these."""
 
@@ -186,10 +253,10 @@ def _layout(tokens: list[Lexeme], sink: Sink) -> list[Lexeme]:
     return out
 
 
-_NESTING = frozenset("PLUS MINUS STAR SLASH FLOOR PERCENT OR AND NOT IF COLON".split())
+_NESTING = frozenset(["PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "PERCENT", "OR", "AND", "NOT", "IF", "COLON"])
 MAX_OPERATORS = 200
 _CLOSERS = {"LPAR": ("RPAR", ")"), "LSQB": ("RSQB", "]")}
-_STARTS = frozenset("IMPORT LET PARAM BLOCK SHARED MODEL PRECISION MESH RBRACE".split())
+_STARTS = frozenset(["IMPORT", "LET", "PARAM", "BLOCK", "SHARED", "MODEL", "PRECISION", "MESH", "RBRACE"])
 
 
 def _starts_statement(tokens: list[Lexeme], n: int, before: list[Lexeme]) -> bool:

@@ -194,7 +194,7 @@ class ToAst(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     binary = compare
 
-    def range(self, meta: Meta, children: list[Any]) -> ast.Range:
+    def range_literal(self, meta: Meta, children: list[Any]) -> ast.Range:
         return ast.Range(children[0], children[1], span=self._span(meta))
 
     def negative(self, meta: Meta, children: list[Any]) -> ast.Unary:
@@ -225,11 +225,11 @@ class ToAst(Transformer_NonRecursive):  # type: ignore[type-arg]
     def group(self, meta: Meta, children: list[Any]) -> Any:
         return children[0]
 
-    def tuple(self, meta: Meta, children: list[Any]) -> ast.TupleExpr:
-        return ast.TupleExpr(_flat(children), span=self._span(meta))
+    def tuple_literal(self, meta: Meta, children: list[Any]) -> ast.TupleExpr:
+        return ast.TupleExpr(tuple(children), span=self._span(meta))
 
-    def list(self, meta: Meta, children: list[Any]) -> ast.ListExpr:
-        return ast.ListExpr(_flat(children), span=self._span(meta))
+    def list_literal(self, meta: Meta, children: list[Any]) -> ast.ListExpr:
+        return ast.ListExpr(tuple(children), span=self._span(meta))
 
     def comprehension(self, meta: Meta, children: list[Any]) -> ast.Comprehension:
         element, var, iterable = children[:3]
@@ -248,7 +248,7 @@ class ToAst(Transformer_NonRecursive):  # type: ignore[type-arg]
                 raise Misplaced("HYB005", argument.span, label, "give this one a name, or put it first")
             else:
                 args.append(argument)
-        return ast.Call(str(children[0]), tuple_(args), tuple_(kwargs), span=self._span(meta))
+        return ast.Call(str(children[0]), tuple(args), tuple(kwargs), span=self._span(meta))
 
     def arguments(self, meta: Meta, children: list[Any]) -> list[Any]:
         return children
@@ -261,10 +261,3 @@ class ToAst(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def label(self, meta: Meta, children: list[Any]) -> ast.Label:
         return ast.Label(str(children[0]), children[1], span=self._span(meta))
-
-
-tuple_ = tuple
-
-
-def _flat(children: list[Any]) -> tuple[Any, ...]:
-    return tuple_(children)

@@ -50,7 +50,8 @@ class KVState:
 
 
 class MambaState:
-    """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...]; both fp32."""
+    """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...]; both
+    fp32."""
 
     def __init__(
         self, batch: int, *, conv: tuple[int, int], ssm: tuple[int, ...], device: torch.device, dtype: torch.dtype
@@ -75,7 +76,8 @@ class Cache:
     """All layers' entries for `batch` sequences of up to `max_len` tokens.
 
     `layers[i]` holds layer i's entries by submodule path; `lengths` the tokens that each row has seen. `version` is the
-    version of the weights that filled it: reading it under other weights raises UsageError until it is reset or `version`
+    version of the weights that filled it: reading it under other weights raises UsageError until it is reset or
+    `version`
     is set anew.
     """
 

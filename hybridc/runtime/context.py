@@ -1,12 +1,14 @@
 """What all ops of one forward share: documents, positions, rotary tables, the cache, and the losses on the way out.
 
-Everything ragged is documents. In a plain run each row is one. Packed rows and padded ones become a single row [1, T] of
+Everything ragged is documents. In a plain run each row is one. Packed rows and padded ones become a single row [1, T]
+of
 real tokens with a document for each part, so that no op knows of padding: a token computes what it computes alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,14 +34,15 @@ class PackedSeq:
             raise UsageError(
                 "cu_seqlens is not a vector that starts with 0", "give the documents' offsets, [0, 37, 66]"
             )
-        if any(b < a for a, b in zip(offsets, offsets[1:], strict=False)):
+        if any(b < a for a, b in pairwise(offsets)):
             raise UsageError("cu_seqlens falls somewhere", "give the offsets in rising order")
         self.offsets = offsets
 
 
 @dataclass
 class Output:
-    """Logits [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`, that plus
+    """Logits [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`,
+    that plus
     the auxiliary losses that the spec gives a coefficient; `aux`, router losses and statistics by name."""
 
     logits: Tensor
@@ -60,8 +63,10 @@ class _Router:
 class Context:
     """One forward's shared state.
 
-    `input_ids` [B, S] are the tokens that the layers see: the caller's, or the packed row [1, T]. `borders` is None when
-    each row is one document, else the offsets of the documents in the packed row. `past` holds, for each document, how many
+    `input_ids` [B, S] are the tokens that the layers see: the caller's, or the packed row [1, T]. `borders` is None
+    when
+    each row is one document, else the offsets of the documents in the packed row. `past` holds, for each document,
+    how many
     tokens its cache row holds already; `rows` the cache row of each document.
     """
 
@@ -94,7 +99,7 @@ class Context:
         elif attention_mask is not None:
             input_ids = self._unpad(input_ids, attention_mask)
         if self.borders is not None:
-            lengths = [b - a for a, b in zip(self.borders, self.borders[1:], strict=False)]
+            lengths = [b - a for a, b in pairwise(self.borders)]
         self.input_ids = input_ids
         self.lengths = lengths
         self.past = [0] * len(lengths)

@@ -12,7 +12,8 @@ from hybridc.runtime.errors import UsageError
 
 
 def next_token_logits(logits: Tensor, *, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Log-probabilities of the distribution that is sampled: logits [vocab] over temperature, cut to the `top_k` largest,
+    """Log-probabilities of the distribution that is sampled: logits [vocab] over temperature, cut to the `top_k`
+    largest,
     then to the fewest most probable ones that hold `top_p` of the mass; -inf elsewhere. fp32 [vocab]."""
     scaled = logits.float() / temperature
     if 0 < top_k < scaled.shape[-1]:
@@ -53,7 +54,8 @@ def generate(
 ) -> list[list[int]]:
     """New tokens for each row of input_ids [B, S], up to `max_new_tokens`, ending at a stop id (not returned).
 
-    Temperature 0 takes the most probable token; else tokens are drawn as `next_token_logits` says, from a generator that
+    Temperature 0 takes the most probable token; else tokens are drawn as `next_token_logits` says, from a generator
+    that
     depends on (seed, step, row) only. Prompts of different lengths come padded, with an attention mask [B, S].
     `on_token(row, id)` is called for each token as it comes. Raises UsageError for settings that make no sense.
     """

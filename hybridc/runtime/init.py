@@ -37,12 +37,16 @@ class uniform:
 
 @dataclass(frozen=True)
 class zeros:
+    """All 0."""
+
     def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
         tensor.zero_()
 
 
 @dataclass(frozen=True)
 class ones:
+    """All 1."""
+
     def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
         tensor.fill_(1.0)
 

@@ -40,7 +40,8 @@ class LanguageModel(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, seed: int = 0) -> None:
-        """Fills every parameter as its class's `INIT` says, from a generator seeded by `seed` and the parameter's name."""
+        """Fills every parameter as its class's `INIT` says, from a generator seeded by `seed` and the parameter's
+        name."""
         done: set[int] = set()
         for prefix, module in self.named_modules():
             for path, fill in getattr(type(module), "INIT", {}).items():

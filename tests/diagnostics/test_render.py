@@ -38,7 +38,14 @@ def test_the_shape_of_the_reference(tmp_path, monkeypatch):
     sink = hybridc.check("falcon.hyb")
     shown = render_text([d for d in sink.diagnostics if d.code == "HYB214"], sink.sources)
     # the gutter is as wide as the line number
-    assert shown == WANTED.replace("\n 7 |", "\n7 |").replace("\n   |", "\n  |").replace("\n   =", "\n  =").replace("  -->", " -->") + "\n1 error\n"
+    assert (
+        shown
+        == WANTED.replace("\n 7 |", "\n7 |")
+        .replace("\n   |", "\n  |")
+        .replace("\n   =", "\n  =")
+        .replace("  -->", " -->")
+        + "\n1 error\n"
+    )
 
 
 def test_json_has_all_of_it():

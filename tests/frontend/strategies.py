@@ -4,11 +4,15 @@ from hypothesis import strategies as st
 
 from hybridc.frontend import ast
 
-words = st.sampled_from(["x", "x0", "t", "norm", "attn", "A", "M", "Mlp", "dim", "depth", "layer", "router", "a_1", "Zz"])
+words = st.sampled_from(
+    ["x", "x0", "t", "norm", "attn", "A", "M", "Mlp", "dim", "depth", "layer", "router", "a_1", "Zz"]
+)
 numbers = st.one_of(
     st.integers(0, 10**6), st.floats(0, 1e12, allow_nan=False, allow_infinity=False), st.just(float("inf"))
 ).map(ast.Num)
-strings = st.text(st.characters(codec="utf-8", exclude_characters="\r", exclude_categories=["Cs", "Cc"]), max_size=8).map(ast.Str)
+strings = st.text(
+    st.characters(codec="utf-8", exclude_characters="\r", exclude_categories=["Cs", "Cc"]), max_size=8
+).map(ast.Str)
 leaves = st.one_of(numbers, strings, st.booleans().map(ast.Bool), st.just(ast.Nil()), words.map(ast.Name))
 
 
@@ -17,13 +21,17 @@ def _grow(inner):
     keywords = st.builds(ast.Keyword, words, inner) | st.builds(
         ast.Keyword, st.sampled_from(["M", "-", "*", '"', "\\"]), inner, st.just(True)
     )
-    calls = st.builds(ast.Call, words, st.lists(inner, max_size=2).map(tuple), st.lists(keywords, max_size=2).map(tuple))
+    calls = st.builds(
+        ast.Call, words, st.lists(inner, max_size=2).map(tuple), st.lists(keywords, max_size=2).map(tuple)
+    )
     atoms = st.one_of(calls, words.map(ast.Name))
 
     def flat(kind):
         field = {ast.Pipe: "stages", ast.Parallel: "branches"}[kind]
         return several.map(
-            lambda parts: kind(tuple(p for part in parts for p in (getattr(part, field) if isinstance(part, kind) else (part,))))
+            lambda parts: kind(
+                tuple(p for part in parts for p in (getattr(part, field) if isinstance(part, kind) else (part,)))
+            )
         )
 
     return st.one_of(
@@ -33,7 +41,9 @@ def _grow(inner):
         flat(ast.Parallel),
         st.builds(ast.Sequence, several),
         st.builds(ast.Unary, st.sampled_from(["-", "not"]), inner),
-        st.builds(ast.Binary, st.sampled_from(["+", "-", "*", "/", "//", "%", "==", "<", ">=", "and", "or"]), inner, inner),
+        st.builds(
+            ast.Binary, st.sampled_from(["+", "-", "*", "/", "//", "%", "==", "<", ">=", "and", "or"]), inner, inner
+        ),
         st.builds(ast.Conditional, inner, inner, inner),
         st.builds(ast.Range, inner, inner),
         st.builds(ast.TupleExpr, st.lists(inner, min_size=1, max_size=3).map(tuple)),
@@ -63,11 +73,12 @@ steps = st.builds(ast.Step, words | st.sampled_from(["layers", "*", "**"]), st.n
 selectors = st.builds(ast.Selector, st.lists(steps, min_size=1, max_size=3).map(tuple))
 formats = words.map(ast.Name) | st.builds(ast.Call, st.just("fp8"), st.just((ast.Name("row"),)))
 rules = st.builds(
-    ast.Rule, formats, st.lists(selectors, min_size=1, max_size=2).map(tuple), st.lists(selectors, max_size=2).map(tuple)
+    ast.Rule,
+    formats,
+    st.lists(selectors, min_size=1, max_size=2).map(tuple),
+    st.lists(selectors, max_size=2).map(tuple),
 )
-precisions = st.builds(
-    ast.Precision, st.lists(rules | st.builds(ast.Default, formats), max_size=3).map(tuple)
-)  # fmt: skip
+precisions = st.builds(ast.Precision, st.lists(rules | st.builds(ast.Default, formats), max_size=3).map(tuple))
 meshes = st.builds(ast.Mesh, st.lists(st.builds(ast.Axis, words, expressions), max_size=3).map(tuple))
 imports = st.lists(st.builds(ast.Import, st.text("abc/.é ", max_size=6)), max_size=2).map(tuple)
 specs = st.builds(
@@ -80,14 +91,56 @@ specs = st.builds(
 )
 
 SPLICES = [
-    "(", ")", "{", "}", "[", "]", "=", "+=", ">>", "|", ",", ":", ".", "..", "*", "**", "\n", ";", "#", '"', "\\", "\x00",
-    "é", "а", "if", "for", "block", "model m {", "x += ", "norm", "let a = ", "1e999", "0" * 500, "attention(heads=4)", "layers = ",
-    "mesh { tp = 2 }", "precision { bf16 on layers[0] }", "- - - -", "((((", "\t", "import", "shared(2)", "not", "inf",
-]  # fmt: skip
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    "=",
+    "+=",
+    ">>",
+    "|",
+    ",",
+    ":",
+    ".",
+    "..",
+    "*",
+    "**",
+    "\n",
+    ";",
+    "#",
+    '"',
+    "\\",
+    "\x00",
+    "é",
+    "а",
+    "if",
+    "for",
+    "block",
+    "model m {",
+    "x += ",
+    "norm",
+    "let a = ",
+    "1e999",
+    "0" * 500,
+    "attention(heads=4)",
+    "layers = ",
+    "mesh { tp = 2 }",
+    "precision { bf16 on layers[0] }",
+    "- - - -",
+    "((((",
+    "\t",
+    "import",
+    "shared(2)",
+    "not",
+    "inf",
+]
 """Pieces that a mutation puts in."""
 
 BASES = [
-    "model m {\n  param dim = 64\n  let norm = rmsnorm()\n  block A(w=none) {\n    x += norm >> attn: attention(heads=4, window=w)\n"
+    "model m {\n  param dim = 64\n  let norm = rmsnorm()\n  block A(w=none) {\n    x += norm >> attn: "
+    "attention(heads=4, window=w)\n"
     "    t = norm >> linear(64)\n    x += (t | norm >> swiglu(96)) * 0.5\n  }\n  embed = embedding(320)\n"
     '  layers = (A A(w=8)) * 2 | pattern("AB", A=A, B=A)\n  head = norm >> lm_head(320)\n}\n'
     "precision {\n  default bf16\n  fp8(block128) on layers[1:-1].** except norm\n}\nmesh { tp = 2 }\n",

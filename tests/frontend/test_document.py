@@ -18,7 +18,8 @@ model m{   # the model
 
 
   # of two lines
-  block A( window = none ){ x+=norm>>attn:attention(heads=8,kv_heads=2,head_dim=64,rope=rope(theta=1e11),key_scale=0.39,window=window)|ssm:mamba2(heads=24) # both
+  block A( window = none ){ x+=norm>>attn:attention(heads=8,kv_heads=2,head_dim=64,rope=rope(theta=1e11),
+    key_scale=0.39,window=window)|ssm:mamba2(heads=24) # both
     # before
     t=(norm) ; x += t
     x += norm >> (  # inside
@@ -73,7 +74,16 @@ precision {
 
 def test_comments_and_meaning_stay():
     formatted = hybridc.format_source(MESSY)
-    for comment in ("head of file", "where norms live", "the model", "width", "a block", "of two lines", "both", "before"):
+    for comment in (
+        "head of file",
+        "where norms live",
+        "the model",
+        "width",
+        "a block",
+        "of two lines",
+        "both",
+        "before",
+    ):
         assert formatted.count(f"# {comment}") == 1
     for comment in ("inside", "last in block", "last in model", "end"):
         assert formatted.count(f"# {comment}") == 1
@@ -94,12 +104,34 @@ def test_a_wrong_text_is_not_formatted():
 @pytest.mark.parametrize(
     "text",
     [
-        "a - (b - c)", "(a + b) * c", "-(a + b)", "not (a and b)", "(a if b else c) if d else e", "a >> (b | c) >> d",
-        "(a | b) | c", "((a >> b) >> c)", "(M M M A) * 8", "M * 3 A(w=1) (M A) * 2", "a: b(1)", "a: (b >> c)", "(a,)",
-        "[A if layer % 8 == 4 else M for layer in 0..32]", "[a for i in (0, 1) if i > 0]", 'pattern("M-", "-"=X)', "1..(a + 2)",
-        "(a == b) == c", "a (-b) c", "-a * b", "a // b // c", "a // (b // c)", "none", "inf", "0.5", '"a\\"b\\\\"',
+        "a - (b - c)",
+        "(a + b) * c",
+        "-(a + b)",
+        "not (a and b)",
+        "(a if b else c) if d else e",
+        "a >> (b | c) >> d",
+        "(a | b) | c",
+        "((a >> b) >> c)",
+        "(M M M A) * 8",
+        "M * 3 A(w=1) (M A) * 2",
+        "a: b(1)",
+        "a: (b >> c)",
+        "(a,)",
+        "[A if layer % 8 == 4 else M for layer in 0..32]",
+        "[a for i in (0, 1) if i > 0]",
+        'pattern("M-", "-"=X)',
+        "1..(a + 2)",
+        "(a == b) == c",
+        "a (-b) c",
+        "-a * b",
+        "a // b // c",
+        "a // (b // c)",
+        "none",
+        "inf",
+        "0.5",
+        '"a\\"b\\\\"',
     ],
-)  # fmt: skip
+)
 def test_parentheses_are_those_that_are_needed(text):
     from hybridc.frontend.printer import print_expr
 

@@ -1,4 +1,5 @@
-"""Every mistake that the checker knows, in the smallest spec that makes it: its code and the text that its span covers."""
+"""Every mistake that the checker knows, in the smallest spec that makes it: its code and the text that its span
+covers."""
 
 import pytest
 

@@ -77,7 +77,8 @@ def test_lines_go_on_inside_parentheses_and_around_operators():
 
 
 @pytest.mark.parametrize(
-    "text", ["let a = 1; let b = 2", "let a = 1\nlet b = 2", "let a = 1\n\n# c\n\nlet b = 2\n", "let a = 1\r\nlet b = 2\r\n"]
+    "text",
+    ["let a = 1; let b = 2", "let a = 1\nlet b = 2", "let a = 1\n\n# c\n\nlet b = 2\n", "let a = 1\r\nlet b = 2\r\n"],
 )
 def test_statements_end_with_lines_or_semicolons(text):
     assert [m.name for m in parse(text).members] == ["a", "b"]
@@ -128,7 +129,9 @@ def test_mistakes_are_found_where_they_are(text, places, help):
 
 
 def test_all_syntax_errors_of_a_file_in_one_go():
-    text = "model m {\n  param = 3\n  let a = * 2\n  block A {\n    x += >> b\n    x += c\n  }\n  head = )\n  embed = e\n}"
+    text = (
+        "model m {\n  param = 3\n  let a = * 2\n  block A {\n    x += >> b\n    x += c\n  }\n  head = )\n  embed = e\n}"
+    )
     sink = Sink()
     spec = parse(text, sink=sink)
     assert [d.span.line for d in sink.errors] == [2, 3, 5, 8]
@@ -139,7 +142,9 @@ def test_all_syntax_errors_of_a_file_in_one_go():
 def test_a_long_spec_parses_fast():
     import time
 
-    lines = "\n".join(f"  let a{n} = attention(heads=8, kv_heads=2, rope=rope(theta=1e6)) >> scale(0.5)" for n in range(1000))
+    lines = "\n".join(
+        f"  let a{n} = attention(heads=8, kv_heads=2, rope=rope(theta=1e6)) >> scale(0.5)" for n in range(1000)
+    )
     start = time.process_time()
     parse(f"model m {{\n{lines}\n}}")
     assert time.process_time() - start < 2.0

@@ -13,12 +13,14 @@ SPECS = {
     "everything": """model m {
       param dim = 64
       let norm = rmsnorm(eps=1e-6)
-      block M { x += norm >> mamba2(heads=8, head_dim=16, state=16, groups=2, norm=gated_rmsnorm(groups=2), in_scales=(0.5, 1, 1, 1, 2)) }
+      block M { x += norm >> mamba2(heads=8, head_dim=16, state=16, groups=2, norm=gated_rmsnorm(groups=2),
+        in_scales=(0.5, 1, 1, 1, 2)) }
       block V { x += norm >> mamba() }
       block A(window=none) {
         t = norm >> linear(64, bias=true)
         x += concat(x, t) >> linear(64) >> scale(0.5)
-        x += norm >> attention(heads=4, kv_heads=2, rope=rope(theta=1e6, kind=yarn, factor=4), window=window, qk_norm=norm)
+        x += norm >> attention(heads=4, kv_heads=2, rope=rope(theta=1e6, kind=yarn, factor=4),
+          window=window, qk_norm=norm)
         x += layernorm() >> moe(experts=4, hidden=32, top_k=2, shared=16, aux_coef=0.01) * 0.5
         x = x * gated_rmsnorm(gate=t)
       }

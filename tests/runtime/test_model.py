@@ -1,4 +1,5 @@
-"""A whole hybrid through the contract at its border: padding, packing, caching, losses, casts, initialisation, generation."""
+"""A whole hybrid through the contract at its border: padding, packing, caching, losses, casts, initialisation,
+generation."""
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ SPEC = """model zoo {
   block M { x += norm >> mamba2(heads=4, head_dim=8, state=8, groups=2, chunk=8, norm=gated_rmsnorm(groups=2)) }
   block V { x += norm >> mamba(state=4) }
   block A(window=none) {
-    x += norm >> (attn: attention(heads=4, kv_heads=2, rope=rope(), window=window, qk_norm=norm) | mamba2(heads=2, head_dim=16, state=4, chunk=4))
+    x += norm >> (attn: attention(heads=4, kv_heads=2, rope=rope(), window=window, qk_norm=norm)
+      | mamba2(heads=2, head_dim=16, state=4, chunk=4))
     x += norm >> moe(experts=4, hidden=24, top_k=2, shared=8, aux_coef=0.01, z_coef=0.001)
   }
   shared(2) block S { x += concat(x, x0) >> norm >> linear(32) >> swiglu(16) }
@@ -208,7 +210,11 @@ def test_casts_leave_what_stays_fp32():
     before = {n: p.detach().clone() for n, p in made.named_parameters()}
     made.to(torch.bfloat16)
     kept = {n for n, p in made.named_parameters() if p.dtype == torch.float32}
-    assert kept == {n for n in before if n.rsplit(".", 1)[-1] in ("A_log", "D", "dt_bias") or "router" in n or n.endswith("dt_proj.bias")}
+    assert kept == {
+        n
+        for n in before
+        if n.rsplit(".", 1)[-1] in ("A_log", "D", "dt_bias") or "router" in n or n.endswith("dt_proj.bias")
+    }
     for name, p in made.named_parameters():
         if name in kept:
             assert torch.equal(p, before[name])

@@ -1,4 +1,5 @@
-"""The specs that the project ships: they check, they are formatted, and their parameter counts are the published ones."""
+"""The specs that the project ships: they check, they are formatted, and their parameter counts are the published
+ones."""
 
 import json
 import os
@@ -90,5 +91,9 @@ def test_the_manifest_counts_what_the_module_has(name):
     for block, entry in manifest["blocks"].items():
         prefix = block if block in ("embed", "head") else None
         for parameter in entry["parameters"]:
-            found = [s for n, s in shapes.items() if n.endswith("." + parameter["name"]) and (not prefix or n.startswith(prefix))]
+            found = [
+                s
+                for n, s in shapes.items()
+                if n.endswith("." + parameter["name"]) and (not prefix or n.startswith(prefix))
+            ]
             assert parameter["shape"] in found

@@ -1,4 +1,5 @@
-"""Public checkpoints: config.json to AST, and the names of weights both ways. One module a family, named by model_type."""
+"""Public checkpoints: config.json to AST, and the names of weights both ways. One module a family, named by
+model_type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A public config.json, read so that no field is overlooked: each is used, known to change nothing, or an error by name."""
+"""A public config.json, read so that no field is overlooked: each is used, known to change nothing, or an error by
+name."""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ IGNORED = frozenset(
     """
     _attn_implementation _name_or_path architectures attention_dropout attn_implementation auto_map bad_words_ids
     begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
-    diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
-    finetuning_task forced_bos_token_id forced_eos_token_id hidden_dropout id2label initializer_range is_decoder
-    is_encoder_decoder keys_to_ignore_at_inference label2id length_penalty max_length max_position_embeddings min_length
-    model_type no_repeat_ngram_size num_beam_groups num_beams num_logits_to_keep num_return_sequences output_attentions
-    output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type pruned_heads remove_invalid_values
-    repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
-    tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p
-    unsloth_fixed unsloth_version use_bfloat16 use_cache use_mamba_kernels
+    diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id hidden_dropout id2label
+    initializer_range is_decoder is_encoder_decoder keys_to_ignore_at_inference label2id length_penalty max_length
+    max_position_embeddings min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_logits_to_keep
+    num_return_sequences output_attentions output_hidden_states output_scores pad_token_id prefix pretraining_tp
+    problem_type pruned_heads remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class
+    top_k top_p torch_dtype torchscript transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
+    use_cache use_mamba_kernels
     """.split()  # noqa: SIM905
 )
 """Fields that change no number of a forward without dropout."""
@@ -65,7 +67,8 @@ class Config:
         self.sink = Sink()
 
     def take(self, name: str, default: Any, kind: type | tuple[type, ...], *, low: float | None = None) -> Any:
-        """A field's value, or the default where the config lacks it or has null; reported where it is of another kind."""
+        """A field's value, or the default where the config lacks it or has null; reported where it is of another
+        kind."""
         self.taken.add(name)
         value = self.values.get(name)
         if value is None:

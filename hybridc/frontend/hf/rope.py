@@ -17,8 +17,13 @@ _FIELDS = {
 }
 _NAMES = {"original_max_position_embeddings": "original_max"}
 _DEFAULTS = {
-    "factor": 1.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True,
-}  # fmt: skip
+    "factor": 1.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": True,
+}
 
 
 def rope(config: Config, *, theta: float, max_positions: int, partial: float = 1.0) -> ast.Call:

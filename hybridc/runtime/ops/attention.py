@@ -71,7 +71,8 @@ def _windowed(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int) -> Ten
 
 
 def _continued(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-    """Queries that are the last of the keys' tokens: [B, heads, S, head_dim] against [B, kv_heads, past + S, head_dim]."""
+    """Queries that are the last of the keys' tokens: [B, heads, S, head_dim] against [B, kv_heads, past + S,
+    head_dim]."""
     length, total = q.shape[2], k.shape[2]
     if length == total:
         return _fresh(q, k, v, scale, window)

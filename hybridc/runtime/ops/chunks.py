@@ -1,8 +1,10 @@
-"""Documents cut into chunks of their own, for the scans: no chunk holds tokens of two documents, so nothing is masked."""
+"""Documents cut into chunks of their own, for the scans: no chunk holds tokens of two documents, so nothing is
+masked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -13,7 +15,8 @@ from torch.nn import functional as F
 class Chunks:
     """How [B, S] tokens lie in chunks.
 
-    Plain rows: each of the B rows is cut alike, `document` is all 0. A packed row: B is 1, `index` [chunks, size] holds the
+    Plain rows: each of the B rows is cut alike, `document` is all 0. A packed row: B is 1, `index` [chunks, size]
+    holds the
     token at each place (S where there is none), `document` the document of each chunk. `count` documents in all.
     """
 
@@ -30,7 +33,7 @@ class Chunks:
         if borders is None:
             size = max(1, min(size, length))
             return Chunks(size, length, [0] * -(-length // size), 1)
-        spans = list(zip(borders, borders[1:], strict=False))
+        spans = list(pairwise(borders))
         size = max(1, min(size, max((b - a for a, b in spans), default=1)))
         document: list[int] = []
         starts: list[int] = []

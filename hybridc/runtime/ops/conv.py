@@ -58,7 +58,8 @@ class CausalConv1d(nn.Module):
 
 
 def _places(ctx: Context, taps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """In the line with fronts: the places of tokens [T], of fronts and of the last taps - 1 inputs [documents, taps - 1]."""
+    """In the line with fronts: the places of tokens [T], of fronts and of the last taps - 1 inputs [documents, taps -
+    1]."""
     tokens, fronts, ends = [], [], []
     at = 0
     for length in ctx.lengths:

@@ -27,7 +27,8 @@ def softmax_topk(logits: Tensor, k: int, *, renormalize: bool) -> tuple[Tensor, 
 class Experts(nn.Module):
     """`experts` feed-forward layers; each token runs through those that it chose.
 
-    Parameters: gate_up [experts, 2 hidden, dim] (gate rows first) or up [experts, hidden, dim], down [experts, dim, hidden].
+    Parameters: gate_up [experts, 2 hidden, dim] (gate rows first) or up [experts, hidden, dim], down [experts, dim,
+    hidden].
     """
 
     def __init__(self, experts: int, dim: int, hidden: int, *, act: str = "silu", gated: bool = True) -> None:

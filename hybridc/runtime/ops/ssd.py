@@ -19,7 +19,8 @@ def ssd_chunked(
 ) -> tuple[Tensor, Tensor]:
     """h_t = exp(dt_t a) h_{t-1} + dt_t x_t ⊗ b_t, y_t = h_t c_t, for each head; all fp32.
 
-    x [B, S, H, P], dt [B, S, H], a [H] (negative), b and c [B, S, G, N], initial [documents, B, H, P, N] -> y [B, S, H, P]
+    x [B, S, H, P], dt [B, S, H], a [H] (negative), b and c [B, S, G, N], initial [documents, B, H, P, N] -> y [B, S,
+    H, P]
     and the last state of each document, like initial.
     """
     heads, groups = x.shape[2], b.shape[2]
@@ -98,7 +99,8 @@ def ssd(
 ) -> Tensor:
     """The scan with its skip d x, over the context's documents, from and to the cache's state.
 
-    x [B, S, H, P], dt [B, S, H] after softplus, a [H] negative, b and c [B, S, G, N], d [H] -> y [B, S, H, P] in x's dtype.
+    x [B, S, H, P], dt [B, S, H] after softplus, a [H] negative, b and c [B, S, G, N], d [H] -> y [B, S, H, P] in x's
+    dtype.
     """
     dtype = x.dtype
     x, dt, a, b, c = x.float(), dt.float(), a.float(), b.float(), c.float()

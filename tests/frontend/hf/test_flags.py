@@ -1,4 +1,5 @@
-"""Tiny public models with flags of every kind, made by transformers on the spot: our logits, losses and gradients are theirs."""
+"""Tiny public models with flags of every kind, made by transformers on the spot: our logits, losses and gradients are
+theirs."""
 
 import json
 
@@ -9,7 +10,14 @@ import hybridc
 from hybridc.diagnostics import DiagnosticError
 
 BASE = dict(vocab_size=97, hidden_size=32, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-ATTN = dict(BASE, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256)
+ATTN = dict(
+    BASE,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+)
 SSM = dict(mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=4, mamba_chunk_size=8)
 
 
@@ -19,31 +27,63 @@ def rope(**settings):
 
 CASES = {
     "llama biases tied": ("llama", dict(ATTN, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
-    "llama mha head_dim gelu": ("llama", dict(ATTN, num_key_value_heads=4, head_dim=12, hidden_act="gelu_pytorch_tanh")),
+    "llama mha head_dim gelu": (
+        "llama",
+        dict(ATTN, num_key_value_heads=4, head_dim=12, hidden_act="gelu_pytorch_tanh"),
+    ),
     "llama linear rope": ("llama", dict(ATTN, **rope(rope_type="linear", factor=3.0))),
     "llama yarn rope": ("llama", dict(ATTN, **rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=64))),
     "llama yarn factor": (
         "llama",
-        dict(ATTN, **rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, attention_factor=1.2, beta_fast=20.0)),
+        dict(
+            ATTN,
+            **rope(
+                rope_type="yarn", factor=4.0, original_max_position_embeddings=64, attention_factor=1.2, beta_fast=20.0
+            ),
+        ),
     ),
     "mixtral full attention": ("mixtral", dict(ATTN, num_local_experts=5, num_experts_per_tok=3, sliding_window=None)),
     "mixtral tied window aux": (
         "mixtral",
         dict(
-            ATTN, num_local_experts=4, num_experts_per_tok=2, sliding_window=7, tie_word_embeddings=True,
-            output_router_logits=True, router_aux_loss_coef=0.05,
+            ATTN,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            sliding_window=7,
+            tie_word_embeddings=True,
+            output_router_logits=True,
+            router_aux_loss_coef=0.05,
         ),
     ),
     "mixtral one expert": ("mixtral", dict(ATTN, num_local_experts=4, num_experts_per_tok=1, head_dim=6)),
     "mamba2 biases tied": (
         "mamba2",
-        dict(BASE, num_heads=8, head_dim=8, state_size=8, num_hidden_layers=2, n_groups=1, chunk_size=4, use_bias=True, tie_word_embeddings=True),
+        dict(
+            BASE,
+            num_heads=8,
+            head_dim=8,
+            state_size=8,
+            num_hidden_layers=2,
+            n_groups=1,
+            chunk_size=4,
+            use_bias=True,
+            tie_word_embeddings=True,
+        ),
     ),
     "mamba2 limits no conv bias": (
         "mamba2",
         dict(
-            BASE, num_heads=16, head_dim=4, state_size=4, num_hidden_layers=2, n_groups=4, chunk_size=64, use_conv_bias=False,
-            time_step_limit=(0.05, 0.4), conv_kernel=3, layer_norm_epsilon=1e-4,
+            BASE,
+            num_heads=16,
+            head_dim=4,
+            state_size=4,
+            num_hidden_layers=2,
+            n_groups=4,
+            chunk_size=64,
+            use_conv_bias=False,
+            time_step_limit=(0.05, 0.4),
+            conv_kernel=3,
+            layer_norm_epsilon=1e-4,
         ),
     ),
     "falcon_h1 all biases": (
@@ -52,16 +92,32 @@ CASES = {
     ),
     "falcon_h1 norm first": (
         "falcon_h1",
-        dict(ATTN, **SSM, mamba_rms_norm=True, mamba_norm_before_gate=True, head_dim=8, ssm_multipliers=[0.5, 2.0, 1.0, 0.7, 1.1]),
+        dict(
+            ATTN,
+            **SSM,
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=True,
+            head_dim=8,
+            ssm_multipliers=[0.5, 2.0, 1.0, 0.7, 1.1],
+        ),
     ),
     "falcon_h1 gate first limits": (
         "falcon_h1",
         dict(
-            ATTN, **SSM, mamba_rms_norm=True, mamba_norm_before_gate=False, head_dim=8, time_step_limit=(0.02, 0.3),
-            mamba_conv_bias=False, mamba_d_conv=3, tie_word_embeddings=True, mlp_multipliers=[0.6, 1.7], key_multiplier=1.9,
+            ATTN,
+            **SSM,
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=False,
+            head_dim=8,
+            time_step_limit=(0.02, 0.3),
+            mamba_conv_bias=False,
+            mamba_d_conv=3,
+            tie_word_embeddings=True,
+            mlp_multipliers=[0.6, 1.7],
+            key_multiplier=1.9,
         ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

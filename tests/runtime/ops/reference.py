@@ -1,6 +1,7 @@
 """Float64 models of the mixers, token after token and written from the papers' formulae, for one document each."""
 
 import math
+from itertools import pairwise
 
 import torch
 
@@ -69,7 +70,7 @@ def experts(x, weights, ids, gate_up, down):
 
 
 def documents(borders):
-    return list(zip(borders, borders[1:], strict=False))
+    return list(pairwise(borders))
 
 
 def close(got, want, tolerance=1e-5):

@@ -29,7 +29,11 @@ def made(seed, *shape, scale=1.0):
 def scan_inputs(rows, length, heads=4, head_dim=3, groups=2, state=5):
     dt = torch.rand(rows, length, heads, generator=torch.Generator().manual_seed(2)) * 1.5
     a = -(0.1 + 15 * torch.rand(heads, generator=torch.Generator().manual_seed(3)))
-    x, b, c = made(1, rows, length, heads, head_dim), made(4, rows, length, groups, state), made(5, rows, length, groups, state)
+    x, b, c = (
+        made(1, rows, length, heads, head_dim),
+        made(4, rows, length, groups, state),
+        made(5, rows, length, groups, state),
+    )
     return x, dt, a, b, c, made(6, heads)
 
 
@@ -39,9 +43,11 @@ def selective_inputs(rows, length, dim=5, state=4):
     return made(1, rows, length, dim), dt, a, made(4, rows, length, state), made(5, rows, length, state), made(6, dim)
 
 
-borders = st.lists(st.integers(0, 21), min_size=1, max_size=6).map(
-    lambda lengths: [0, *(sum(lengths[: n + 1]) for n in range(len(lengths)))]
-).filter(lambda b: b[-1] > 0)  # fmt: skip
+borders = (
+    st.lists(st.integers(0, 21), min_size=1, max_size=6)
+    .map(lambda lengths: [0, *(sum(lengths[: n + 1]) for n in range(len(lengths)))])
+    .filter(lambda b: b[-1] > 0)
+)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 16, 64])
@@ -123,7 +129,10 @@ def test_a_cache_filled_in_pieces_equals_one_pass(op, pieces):
         shared = (inputs[2], inputs[5])
         run = lambda part, ctx: ops.ssd(part[0], part[1], shared[0], part[2], part[3], shared[1], ctx, state, chunk=8)  # noqa: E731
         streams = (inputs[0], inputs[1], inputs[3], inputs[4])
-        want = [ref.ssd(inputs[0][r], inputs[1][r], inputs[2], inputs[3][r], inputs[4][r], inputs[5])[0] for r in range(rows)]
+        want = [
+            ref.ssd(inputs[0][r], inputs[1][r], inputs[2], inputs[3][r], inputs[4][r], inputs[5])[0]
+            for r in range(rows)
+        ]
     elif op == "selective_scan":
         inputs = selective_inputs(rows, total)
         state = ops.MambaState(rows, conv=(1, 2), ssm=(5, 4), device=CPU, dtype=torch.float32)
@@ -264,7 +273,13 @@ ROPES = {
     "linear": (dict(kind="linear", factor=4.0), dict(rope_type="linear", factor=4.0)),
     "llama3": (
         dict(kind="llama3", factor=8.0, original_max=64),
-        dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64),
+        dict(
+            rope_type="llama3",
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=64,
+        ),
     ),
     "yarn": (
         dict(kind="yarn", factor=4.0, original_max=128),
@@ -273,11 +288,15 @@ ROPES = {
     "yarn exact": (
         dict(kind="yarn", factor=4.0, original_max=128, truncate=False, attention_factor=1.3, beta_fast=16.0),
         dict(
-            rope_type="yarn", factor=4.0, original_max_position_embeddings=128, truncate=False, attention_factor=1.3,
+            rope_type="yarn",
+            factor=4.0,
+            original_max_position_embeddings=128,
+            truncate=False,
+            attention_factor=1.3,
             beta_fast=16.0,
         ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROPES)
@@ -287,9 +306,12 @@ def test_rope_frequencies_are_those_of_transformers(name):
 
     ours, theirs = ROPES[name]
     config = LlamaConfig(
-        hidden_size=64, num_attention_heads=4, head_dim=16, max_position_embeddings=512,
+        hidden_size=64,
+        num_attention_heads=4,
+        head_dim=16,
+        max_position_embeddings=512,
         rope_parameters={"rope_theta": 5000.0, **theirs},
-    )  # fmt: skip
+    )
     peer = LlamaRotaryEmbedding(config)
     rope = ops.Rope(dim=16, theta=5000.0, **ours)
     torch.testing.assert_close(rope.frequencies(), peer.inv_freq, rtol=1e-6, atol=0)
