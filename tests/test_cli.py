@@ -71,7 +71,7 @@ def process(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **more)  # type: ignore[call-overload, no-any-return]
 
 
-# --- check -----------------------------------------------------------------------------------------------------------
+# --- check ----------------------------------------------------------------------------------------------------------
 
 
 def test_check_fine(run: Run, spec: Path) -> None:
@@ -147,7 +147,7 @@ def test_imports_from_include_folders(run: Run, tmp_path: Path) -> None:
     assert run("check", spec, "-I", tmp_path / "lib")[0] == 0
 
 
-# --- compile ---------------------------------------------------------------------------------------------------------
+# --- compile --------------------------------------------------------------------------------------------------------
 
 
 def test_compile_writes_a_package(run: Run, spec: Path, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_unwritable_output(run: Run, spec: Path, tmp_path: Path) -> None:
     assert status == 2 and "folder" in err
 
 
-# --- fmt -------------------------------------------------------------------------------------------------------------
+# --- fmt ------------------------------------------------------------------------------------------------------------
 
 UGLY = "model  a{ # why\n  embed=embedding(4,8)\n layers=H*2 ;head=lm_head(4)\n block H{x+=linear(8)}\n}\n"
 
@@ -253,7 +253,7 @@ def test_fmt_leaves_broken_files_alone(run: Run, tmp_path: Path) -> None:
     assert run("fmt", path)[0] == 2
 
 
-# --- ops, explain ----------------------------------------------------------------------------------------------------
+# --- ops, explain ---------------------------------------------------------------------------------------------------
 
 
 def test_ops(run: Run) -> None:
@@ -280,7 +280,7 @@ def test_explain(run: Run) -> None:
     assert status == 2 and "HYB9" in err
 
 
-# --- report ----------------------------------------------------------------------------------------------------------
+# --- report ---------------------------------------------------------------------------------------------------------
 
 
 def test_report(run: Run, spec: Path, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_report_of_what_is_not_emitted(run: Run, tmp_path: Path) -> None:
     assert run("compile", path, "-o", "out")[0] == 1
 
 
-# --- around the commands -----------------------------------------------------------------------------------------------
+# --- around the commands ----------------------------------------------------------------------------------------------
 
 
 def test_version_and_help(run: Run) -> None:
@@ -355,7 +355,8 @@ def test_check_is_quick(spec: Path) -> None:
 
 
 def test_reader_that_goes_away(spec: Path) -> None:
-    for words in (["ops"], ["report", str(spec)], ["explain"], ["check", str(spec)], ["compile", str(spec), "--emit=ir"]):
+    calls = (["ops"], ["report", str(spec)], ["explain"], ["check", str(spec)], ["compile", str(spec), "--emit=ir"])
+    for words in calls:
         command = [sys.executable, "-m", "hybridc.cli", *words]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert child.stdout is not None and child.stderr is not None
@@ -419,7 +420,7 @@ def test_output_that_the_terminal_cannot_show(spec: Path) -> None:
     assert done.returncode == 0 and "tiny" in done.stdout
 
 
-# --- generate, import --------------------------------------------------------------------------------------------------
+# --- generate, import -------------------------------------------------------------------------------------------------
 
 
 def test_generate_from_a_spec_and_a_package(run: Run, spec: Path) -> None:

@@ -56,7 +56,7 @@ def follow(page: Path, folder: Path, environment: dict[str, str]) -> int:
 
 
 def compare(said: str, expected: str, where: str) -> None:
-    """`...` in the page stands for any text, on a line of its own for any lines; losses differ from machine to machine."""
+    """`...` in the page stands for any text, on a line of its own for any lines; losses may differ."""
     said, shown = (re.sub(r"loss \d+\.\d+", "loss #", text.rstrip("\n")) for text in (said, expected))
     pattern = re.sub(r"^\\.\\.\\.\\\n", r"(?:.*\\n)*?", re.escape(shown) + "\\\n", flags=re.MULTILINE)
     pattern = pattern.replace(r"\.\.\.", ".*")
@@ -74,7 +74,8 @@ def test_readme_commands_and_module(tmp_path: Path, environment: dict[str, str])
     spec = next(f.body for f in README if f.language == "hybridc")
     assert len([line for line in spec.splitlines() if line]) <= 20
     (tmp_path / "tiny.hyb").write_text(spec, encoding="utf-8")
-    console, python = [f for f in README if f.language == "console"][0], [f for f in README if f.language == "python"]
+    console = next(f for f in README if f.language == "console")
+    python = [f for f in README if f.language == "python"]
     for line in console.body.splitlines():
         if line.startswith("$ "):
             subprocess.run(["sh", "-c", line[2:]], cwd=tmp_path, env=environment, check=True, capture_output=True)
