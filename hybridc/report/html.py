@@ -41,7 +41,10 @@ def _facts(report: Summary) -> str:
     tokens = f"{count(report.batch)} x {count(report.seq)} tokens"
     facts = [
         (count(report.parameters), "parameters"),
-        (count(len(report.module.layers)), f"layers of {len(report.module.blocks)} kinds"),
+        (
+            count(len(report.module.layers)),
+            f"layers of {len(report.module.counts)} kind{'s' * (len(report.module.counts) != 1)}",
+        ),
         (short(report.flops_per_token), "FLOPs per token"),
         (size(report.weight_bytes), f"weights, {report.module.dtype.value}"),
         (size(report.activation_bytes), f"activations, {tokens}"),

@@ -166,8 +166,10 @@ def size(number: float) -> str:
 
 
 def short(number: float) -> str:
-    """A number to three digits with a unit: `1.24 B` for 1,235,814,400."""
-    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+    """A number to three digits with a unit: `1.24 B` for 1,235,814,400; below 10,000 in full."""
+    if number < 10_000:
+        return count(number)
+    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if number >= limit:
             return f"{number / limit:.3g} {unit}"
-    return f"{number:.3g}"
+    return f"{number / 1e3:.3g} k"

@@ -171,7 +171,7 @@ def _node(block: Block, node: Node, x: float, y: float) -> Iterator[str]:
             f'height="{BOX_HEIGHT}" rx="7"/>'
         )
         more = [kind] if node.path not in ("", kind) else []
-        more += [f"{short(params)} params"] if params else []
+        more += [short(params) + ("" if more else " params")] if params else []
         top = y - 2 if more else y + 4.5
         yield _text(x, top, _cut(node.path or kind, 20), "mid name")
         if more:

@@ -78,4 +78,4 @@ def test_letters_are_distinct() -> None:
 def test_numbers() -> None:
     assert count(1235814400) == "1,235,814,400"
     assert [size(n) for n in (0, 512, 1024, 1.5 * 2**20, 3 * 2**40)] == ["-", "512 B", "1.0 KiB", "1.5 MiB", "3.0 TiB"]
-    assert [short(n) for n in (12, 144_000, 1_235_814_400)] == ["12", "144 k", "1.24 B"]
+    assert [short(n) for n in (12, 1024, 144_000, 1_235_814_400)] == ["12", "1,024", "144 k", "1.24 B"]
