@@ -112,17 +112,28 @@ def write_package(files: dict[str, str], folder: Path) -> None:
         umask = os.umask(0)
         os.umask(umask)
         beside.chmod(0o777 & ~umask)
-        old = None
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-            os.rename(folder, old / "old")
-        os.rename(beside, folder)
-        if old is not None:
-            shutil.rmtree(old)
+        _swap(beside, folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Puts `new` in the place of `folder`; where that fails, the old one is put back."""
+    if not folder.exists():
+        os.rename(new, folder)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        os.rename(folder, aside / "old")
+        try:
+            os.rename(new, folder)
+        except OSError:
+            os.replace(aside / "old", folder)
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> DiagnosticError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass, field
 
 from hybridc.codegen.forward_code import WIDTH, forward_lines
@@ -43,7 +44,7 @@ def emit_model(module: Module, origin: str) -> str:
     file.classes.append(_model_class(module))
     body = "\n\n\n".join(file.classes)
     constants = "".join(f"{name} = {text}\n" for text, name in file.emit.constants.items())
-    parts = [f'"""{docstring(origin)}"""', "", *_imports(body + constants)]
+    parts = [*docstring(origin.splitlines()), "", *_imports(body + constants)]
     head = "\n".join(parts)
     return f"{head}\n\n{constants}\n\n{body}\n" if constants else f"{head}\n\n\n{body}\n"
 
@@ -65,15 +66,20 @@ def _imports(text: str) -> list[str]:
     return lines
 
 
-def docstring(text: str) -> str:
-    """`text` made safe between triple quotes."""
-    return text.replace("\\", "\\\\").replace('"', '\\"') if '"""' in text or text.endswith('"') else text.replace(
-        "\\", "\\\\"
-    )  # fmt: skip
+def docstring(lines: list[str]) -> list[str]:
+    """Lines of text as a docstring, wrapped; what a spec says in it can neither end nor escape it."""
+    safe = [line.replace("\\", "\\\\").replace('"""', '\\"\\"\\"') for line in lines]
+    wrapped = [
+        w for line in safe for w in textwrap.wrap(line, WIDTH - 8, break_long_words=False, break_on_hyphens=False)
+    ]
+    wrapped = wrapped or [""]
+    if len(wrapped) == 1 and not wrapped[0].endswith('"'):
+        return [f'"""{wrapped[0]}"""']
+    return [f'"""{wrapped[0]}', *wrapped[1:], '"""']
 
 
-def _class(name: str, doc: str, sections: list[list[str]], base: str = "nn.Module") -> str:
-    lines = [f"class {name}({base}):", f'    """{docstring(doc)}"""']
+def _class(name: str, doc: list[str], sections: list[list[str]], base: str = "nn.Module") -> str:
+    lines = [f"class {name}({base}):", *(f"    {line}" for line in docstring(doc))]
     for section in sections:
         if section:
             lines += ["", *(f"    {line}" if line else "" for line in section)]
@@ -124,7 +130,7 @@ def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[P
     ]
     if body.state:
         sections.insert(2, ["def new_state(self, batch, max_len, device, dtype):", *_returned(body.state)])
-    file.classes.append(_class(name, doc, sections))
+    file.classes.append(_class(name, [doc], sections))
 
 
 def _returned(expression: str) -> list[str]:
@@ -167,9 +173,9 @@ def _block_class(file: _File, block: Block) -> None:
             leaves += [(f"{node.path}.{p.name}", p) for p in params]
     stream = ("x", "x0") if reads_embedding(file.module) else ("x",)
     args = {"embed": ("ids",), "head": ("x",)}.get(block.name, (*stream, "ctx", "state"))
-    doc = "; ".join(block.source) or block.title
+    doc = list(block.source) or [block.title]
     if block.title not in ("", block.name, "embed", "head"):
-        doc = f"{block.title}. {doc}"
+        doc.insert(0, f"{block.title}:")
     init = ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)]
     if not members:
         init = []

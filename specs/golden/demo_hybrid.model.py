@@ -1,5 +1,4 @@
 """demo_hybrid: 4 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 87f0ca1bc198).
-
 Do not edit: edit the spec and compile again.
 """
 
@@ -76,7 +75,9 @@ class SsmSwiglu(nn.Module):
 
 
 class Ssm(nn.Module):
-    """x += norm >> mamba2(heads=10, head_dim=32, state=32, chunk=64); x += norm >> swiglu(448)"""
+    """x += norm >> mamba2(heads=10, head_dim=32, state=32, chunk=64)
+    x += norm >> swiglu(448)
+    """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
 
@@ -128,7 +129,9 @@ class AttnSwiglu(nn.Module):
 
 
 class Attn(nn.Module):
-    """x += norm >> attention(heads=5, kv_heads=1, rope=rope(theta=10000)); x += norm >> swiglu(448)"""
+    """x += norm >> attention(heads=5, kv_heads=1, rope=rope(theta=10000))
+    x += norm >> swiglu(448)
+    """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
 
@@ -195,7 +198,9 @@ class SsmMoeMoe(nn.Module):
 
 
 class SsmMoe(nn.Module):
-    """x += norm >> mamba2(heads=10, head_dim=32, state=32, chunk=64); x += norm >> moe(experts=8, hidden=160, top_k=2, aux_coef=0.01)"""
+    """x += norm >> mamba2(heads=10, head_dim=32, state=32, chunk=64)
+    x += norm >> moe(experts=8, hidden=160, top_k=2, aux_coef=0.01)
+    """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
 
@@ -226,7 +231,34 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """demo_hybrid: Ssm * 2 Attn SsmMoe"""
+    """d
+    e
+    m
+    o
+    _
+    h
+    y
+    b
+    r
+    i
+    d
+    :
+    S
+    s
+    m
+    *
+    2
+    A
+    t
+    t
+    n
+    S
+    s
+    m
+    M
+    o
+    e
+    """
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,4 @@
 """falcon_h1_0_5b: 36 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 5ce6c71ebad9).
-
 Do not edit: edit the spec and compile again.
 """
 
@@ -96,7 +95,10 @@ class HMlp(nn.Module):
 
 
 class H(nn.Module):
-    """x += norm >> (attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.39) | ssm: mamba2(heads=24, head_dim=64, state=128, groups=1, conv=4, chunk=128) >> scale(0.35)); x += norm >> mlp: swiglu(2048)"""
+    """x += norm >> (attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.39) |
+    ssm: mamba2(heads=24, head_dim=64, state=128, groups=1, conv=4, chunk=128) >> scale(0.35))
+    x += norm >> mlp: swiglu(2048)
+    """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
 
@@ -129,7 +131,26 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """falcon_h1_0_5b: H * 36"""
+    """f
+    a
+    l
+    c
+    o
+    n
+    _
+    h
+    1
+    _
+    0
+    _
+    5
+    b
+    :
+    H
+    *
+    3
+    6
+    """
 
     def __init__(self):
         super().__init__()

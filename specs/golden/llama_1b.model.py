@@ -1,5 +1,4 @@
 """llama_1b: 16 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 a9e072d2e551).
-
 Do not edit: edit the spec and compile again.
 """
 
@@ -63,7 +62,9 @@ class LayerMlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """x += norm >> attn: attention(heads=32, kv_heads=8, head_dim=64, rope=positions); x += norm >> mlp: swiglu(8192)"""
+    """x += norm >> attn: attention(heads=32, kv_heads=8, head_dim=64, rope=positions)
+    x += norm >> mlp: swiglu(8192)
+    """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
 
@@ -94,7 +95,24 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """llama_1b: Layer * 16"""
+    """l
+    l
+    a
+    m
+    a
+    _
+    1
+    b
+    :
+    L
+    a
+    y
+    e
+    r
+    *
+    1
+    6
+    """
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,4 @@
 """mamba2_130m: 24 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 1245071b4196).
-
 Do not edit: edit the spec and compile again.
 """
 
@@ -88,7 +87,23 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """mamba2_130m: M * 24"""
+    """m
+    a
+    m
+    b
+    a
+    2
+    _
+    1
+    3
+    0
+    m
+    :
+    M
+    *
+    2
+    4
+    """
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,4 @@
 """mixtral_tiny: 4 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 58700e93f579).
-
 Do not edit: edit the spec and compile again.
 """
 
@@ -66,7 +65,9 @@ class LayerMoe(nn.Module):
 
 
 class Layer(nn.Module):
-    """x += norm >> attn: attention(heads=8, kv_heads=2, rope=rope(theta=1e6), window=1024); x += norm >> moe(experts=8, hidden=448, top_k=2, aux_coef=0.02)"""
+    """x += norm >> attn: attention(heads=8, kv_heads=2, rope=rope(theta=1e6), window=1024)
+    x += norm >> moe(experts=8, hidden=448, top_k=2, aux_coef=0.02)
+    """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
 
@@ -97,7 +98,27 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """mixtral_tiny: Layer * 4"""
+    """m
+    i
+    x
+    t
+    r
+    a
+    l
+    _
+    t
+    i
+    n
+    y
+    :
+    L
+    a
+    y
+    e
+    r
+    *
+    4
+    """
 
     def __init__(self):
         super().__init__()

@@ -60,3 +60,8 @@ def block(name: str, *sublayers: ast.Expr) -> ast.Block:
 def model(name: str, members: Iterable[ast.Member | None]) -> ast.Spec:
     """A spec that is one model."""
     return ast.Spec(model=ast.Model(name, tuple(m for m in members if m is not None)))
+
+
+def normal_init(std: float) -> ast.Entry:
+    """`init = normal(std=..., depth=false)`: how transformers starts most families."""
+    return ast.Entry("init", call("normal", std=std, depth=False))

@@ -6,7 +6,7 @@ from typing import Any
 
 from hybridc.diagnostics import NO_SPAN
 from hybridc.frontend import ast
-from hybridc.frontend.hf.build import block, call, expr, model, pipe, scale, unless
+from hybridc.frontend.hf.build import block, call, expr, model, normal_init, pipe, scale, unless
 from hybridc.frontend.hf.config import Config
 from hybridc.frontend.hf.rope import rope
 from hybridc.frontend.hf.weightmap import WeightMap, joined, layered, mamba2_weights, same
@@ -67,6 +67,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
             ast.Entry("embed", embed),
             ast.Entry("layers", ast.Binary("*", ast.Name("H"), expr(depth))),
             ast.Entry("head", pipe("norm", head)),
+            normal_init(c.number("initializer_range", 0.02)),
         ],
     )
     q, kv = heads * head_dim, kv_heads * head_dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridc.frontend import ast
-from hybridc.frontend.hf.build import block, call, expr, model, pipe, unless
+from hybridc.frontend.hf.build import block, call, expr, model, normal_init, pipe, unless
 from hybridc.frontend.hf.config import ACTIVATIONS, Config
 from hybridc.frontend.hf.rope import rope
 from hybridc.frontend.hf.weightmap import Source, WeightMap, joined, layered, same
@@ -45,6 +45,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
             ast.Entry("embed", call("embedding", vocab, "dim")),
             ast.Entry("layers", ast.Binary("*", ast.Name("Layer"), expr(depth))),
             ast.Entry("head", pipe("norm", call("lm_head", vocab, tied=unless(tied, False)))),
+            normal_init(c.number("initializer_range", 0.02)),
         ],
     )  # fmt: skip
     return spec, decoder_weights(

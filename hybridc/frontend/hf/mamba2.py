@@ -22,8 +22,9 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         label = f"num_heads {heads} x head_dim {head_dim} is not expand {expand} x hidden_size {dim}"
         c.sink.report("HYB503", NO_SPAN, label, "fix the config: the two products are the same number")
     c.choice("hidden_act", "silu", {"silu": "silu", "swish": "silu"})
-    # the first fills tensors only; the second says that the stream is fp32, which it is here unless the net is cast
-    c.ignore("time_step_rank", "rescale_prenorm_residual", "residual_in_fp32")
+    # says that the stream is fp32, which it is here unless the net is cast; the rank is Mamba-1's
+    c.ignore("time_step_rank", "residual_in_fp32")
+    rescaled = c.flag("rescale_prenorm_residual", False)
     eps, tied = c.number("layer_norm_epsilon", 1e-5), c.flag("tie_word_embeddings", False)
     bias, groups = c.flag("use_bias", False), c.integer("n_groups", 8)
     mixer = call(
@@ -52,6 +53,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
             ast.Entry("embed", call("embedding", vocab, "dim")),
             ast.Entry("layers", ast.Binary("*", ast.Name("M"), expr(depth))),
             ast.Entry("head", pipe("norm", call("lm_head", vocab, tied=unless(tied, False)))),
+            ast.Entry("init", call("kaiming", depth=rescaled)),
         ],
     )
     layer = {**mamba2_weights("ssm.", "mixer.", mixer), **same(("norm.weight", "norm.weight"))}

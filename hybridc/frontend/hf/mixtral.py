@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridc.frontend import ast
-from hybridc.frontend.hf.build import block, call, expr, model, pipe, unless
+from hybridc.frontend.hf.build import block, call, expr, model, normal_init, pipe, unless
 from hybridc.frontend.hf.config import ACTIVATIONS, Config
 from hybridc.frontend.hf.llama import decoder_weights
 from hybridc.frontend.hf.rope import rope
@@ -46,6 +46,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
             ast.Entry("embed", call("embedding", vocab, "dim")),
             ast.Entry("layers", ast.Binary("*", ast.Name("Layer"), expr(depth))),
             ast.Entry("head", pipe("norm", call("lm_head", vocab, tied=unless(tied, False)))),
+            normal_init(c.number("initializer_range", 0.02)),
         ],
     )
     base = decoder_weights(depth, heads * head_dim, kv_heads * head_dim, False, tied, {})
