@@ -224,9 +224,9 @@ def _model_class(module: Module) -> str:
     if tied:
         sections.insert(1, ["def tie_weights(self):", *(f"    self.{a} = self.{b}" for a, b in tied)])
     doc = f"{module.name}: {fold([layer.block for layer in module.layers])}"
-    return _class(
-        "Model", doc if len(doc) < 200 else f"{module.name}: {len(module.layers)} layers", sections, "LanguageModel"
-    )
+    if len(doc) > 200:
+        doc = f"{module.name}: {len(module.layers)} layers"
+    return _class("Model", [doc], sections, "LanguageModel")
 
 
 def _tied(module: Module) -> list[tuple[str, str]]:

@@ -231,34 +231,7 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """d
-    e
-    m
-    o
-    _
-    h
-    y
-    b
-    r
-    i
-    d
-    :
-    S
-    s
-    m
-    *
-    2
-    A
-    t
-    t
-    n
-    S
-    s
-    m
-    M
-    o
-    e
-    """
+    """demo_hybrid: Ssm * 2 Attn SsmMoe"""
 
     def __init__(self):
         super().__init__()

@@ -131,26 +131,7 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """f
-    a
-    l
-    c
-    o
-    n
-    _
-    h
-    1
-    _
-    0
-    _
-    5
-    b
-    :
-    H
-    *
-    3
-    6
-    """
+    """falcon_h1_0_5b: H * 36"""
 
     def __init__(self):
         super().__init__()

@@ -95,24 +95,7 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """l
-    l
-    a
-    m
-    a
-    _
-    1
-    b
-    :
-    L
-    a
-    y
-    e
-    r
-    *
-    1
-    6
-    """
+    """llama_1b: Layer * 16"""
 
     def __init__(self):
         super().__init__()

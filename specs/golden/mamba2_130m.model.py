@@ -87,23 +87,7 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """m
-    a
-    m
-    b
-    a
-    2
-    _
-    1
-    3
-    0
-    m
-    :
-    M
-    *
-    2
-    4
-    """
+    """mamba2_130m: M * 24"""
 
     def __init__(self):
         super().__init__()

@@ -98,27 +98,7 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """m
-    i
-    x
-    t
-    r
-    a
-    l
-    _
-    t
-    i
-    n
-    y
-    :
-    L
-    a
-    y
-    e
-    r
-    *
-    4
-    """
+    """mixtral_tiny: Layer * 4"""
 
     def __init__(self):
         super().__init__()

@@ -7,7 +7,14 @@ import pytest
 import hybridc
 
 LIBRARY = "let norm = rmsnorm()\nblock M { x += norm >> mamba2(heads=8, head_dim=8, state=4) }\n"
-MAIN = 'import "{}"\nmodel m {{\n  param dim = 64\n  embed = embedding(9)\n  layers = M * 2\n  head = norm >> lm_head(9)\n}}\n'
+MAIN = """import "{}"
+model m {{
+  param dim = 64
+  embed = embedding(9)
+  layers = M * 2
+  head = norm >> lm_head(9)
+}}
+"""
 
 
 @pytest.fixture

@@ -11,7 +11,14 @@ from hybridc.passes.analysis.memory import cache_bytes, weight_bytes
 from hybridc.passes.pipeline import PASSES, run
 from hybridc.passes.simplify import simplify
 
-MODEL = "model m {{ param dim = 64\n let norm = rmsnorm()\n {blocks}\n embed = embedding(100)\n layers = {layers}\n head = norm >> lm_head(100) }}"
+MODEL = """model m {{
+  param dim = 64
+  let norm = rmsnorm()
+  {blocks}
+  embed = embedding(100)
+  layers = {layers}
+  head = norm >> lm_head(100)
+}}"""
 
 
 def compiled(blocks, layers="A * 2", **options):
