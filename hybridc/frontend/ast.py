@@ -31,11 +31,15 @@ class Num(Node):
 
 @dataclass(frozen=True)
 class Str(Node):
+    """`"text"`."""
+
     value: str
 
 
 @dataclass(frozen=True)
 class Bool(Node):
+    """`true` or `false`."""
+
     value: bool
 
 
@@ -46,6 +50,8 @@ class Nil(Node):
 
 @dataclass(frozen=True)
 class Name(Node):
+    """A bare word: a param, let, block, value or choice."""
+
     id: str
 
 
@@ -60,6 +66,8 @@ class Keyword(Node):
 
 @dataclass(frozen=True)
 class Call(Node):
+    """`func(args, name=value)`."""
+
     func: str
     args: tuple[Expr, ...] = ()
     kwargs: tuple[Keyword, ...] = ()
@@ -162,6 +170,8 @@ Expr = (
 
 @dataclass(frozen=True)
 class Import(Node):
+    """`import "path"`."""
+
     path: str
 
 
@@ -176,6 +186,8 @@ class Param(Node):
 
 @dataclass(frozen=True)
 class Let(Node):
+    """`let name = value`."""
+
     name: str
     value: Expr
 
@@ -212,6 +224,8 @@ Member = Param | Let | Block | Entry
 
 @dataclass(frozen=True)
 class Model(Node):
+    """`model name { members }`."""
+
     name: str
     members: tuple[Member, ...] = ()
 
@@ -238,6 +252,8 @@ class Step(Node):
 
 @dataclass(frozen=True)
 class Selector(Node):
+    """`layers[1:-1].attn`: steps joined by dots."""
+
     steps: tuple[Step, ...]
 
 
@@ -259,17 +275,23 @@ class Rule(Node):
 
 @dataclass(frozen=True)
 class Precision(Node):
+    """`precision { rules }`."""
+
     rules: tuple[Default | Rule, ...] = ()
 
 
 @dataclass(frozen=True)
 class Axis(Node):
+    """`name = value` in a mesh."""
+
     name: str
     value: Expr
 
 
 @dataclass(frozen=True)
 class Mesh(Node):
+    """`mesh { axes }`."""
+
     axes: tuple[Axis, ...] = ()
 
 

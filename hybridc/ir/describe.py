@@ -79,6 +79,7 @@ def signature(name: str) -> str:
 
 
 def find_class(name: str) -> type[Op]:
+    """The class of an op or alias. Raises KeyError for a name that is none."""
     found = find(name)
     if found is None:
         raise KeyError(name)

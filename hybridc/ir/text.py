@@ -16,6 +16,7 @@ from hybridc.ir.types import DType, TensorType, parse_dim
 
 
 def print_type(type: TensorType | None) -> str:
+    """`[B, S, 64] fp32`, or `?` before types are inferred."""
     return "?" if type is None else str(type)
 
 
@@ -28,6 +29,7 @@ def print_node(node: Node) -> str:
 
 
 def print_block(block: Block, indent: str = "") -> str:
+    """A block, an op a line."""
     args = ", ".join(f"%{a.name}: {print_type(a.type)}" for a in block.args)
     result = print_type(block.types.get(block.result))
     lines = [f"block @{block.name}({args}) -> {result} {{"]
@@ -140,6 +142,7 @@ def build(kind: str, attributes: dict[str, Any]) -> Any:
 
 
 def parse_type(text: str) -> TensorType | None:
+    """The type that `print_type` printed. Raises IRSyntaxError."""
     text = text.strip()
     if text == "?":
         return None

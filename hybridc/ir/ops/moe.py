@@ -15,7 +15,7 @@ from hybridc.ir.ops.mlp import ACTIVATIONS, MLP
 class MoE(Op):
     """Σ over the top_k experts of softmax(router x) · expert(x), and a shared expert when `shared` is not 0.
 
-    `renormalize` makes the top_k weights sum to 1 (Mixtral). Parameters: router [experts, in] (fp32), experts.gate_up
+    `renormalize` makes the top_k weights sum to 1. Parameters: router [experts, in] (fp32), experts.gate_up
     [experts, 2 hidden, in] or experts.up [experts, hidden, in], experts.down [experts, in, hidden].
     """
 
