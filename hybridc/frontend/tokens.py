@@ -10,29 +10,9 @@ from dataclasses import dataclass
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 
 KEYWORDS = frozenset(
-    [
-        "import",
-        "let",
-        "model",
-        "param",
-        "shared",
-        "block",
-        "precision",
-        "default",
-        "on",
-        "except",
-        "mesh",
-        "if",
-        "else",
-        "for",
-        "in",
-        "or",
-        "and",
-        "not",
-        "true",
-        "false",
-        "none",
-    ]
+    """
+    import let model param shared block precision default on except mesh if else for in or and not true false none
+    """.split()  # noqa: SIM905
 )
 OPERATORS = {
     "**": "POWER", "..": "RANGE", ">>": "PIPE", "+=": "AUGMENT", "==": "EQ", "!=": "NE", "<=": "LE", ">=": "GE",
@@ -41,56 +21,15 @@ OPERATORS = {
     ":": "COLON", ".": "DOT", "|": "BAR", ";": "NL",
 }  # fmt: skip
 CONTINUES_AFTER = frozenset(
-    [
-        "PIPE",
-        "BAR",
-        "PLUS",
-        "MINUS",
-        "SLASH",
-        "FLOOR",
-        "PERCENT",
-        "EQ",
-        "NE",
-        "LE",
-        "GE",
-        "LT",
-        "GT",
-        "EQUAL",
-        "AUGMENT",
-        "COMMA",
-        "RANGE",
-        "COLON",
-        "OR",
-        "AND",
-        "NOT",
-        "IF",
-        "ELSE",
-    ]
+    """
+    PIPE BAR PLUS MINUS SLASH FLOOR PERCENT EQ NE LE GE LT GT EQUAL AUGMENT COMMA RANGE COLON OR AND NOT IF ELSE
+    """.split()  # noqa: SIM905
 )
 """A newline behind one of these does not end the statement."""
 CONTINUES_BEFORE = frozenset(
-    [
-        "PIPE",
-        "BAR",
-        "PLUS",
-        "MINUS",
-        "SLASH",
-        "FLOOR",
-        "PERCENT",
-        "EQ",
-        "NE",
-        "LE",
-        "GE",
-        "LT",
-        "GT",
-        "RANGE",
-        "OR",
-        "AND",
-        "IF",
-        "ELSE",
-        "ON",
-        "EXCEPT",
-    ]
+    """
+    PIPE BAR PLUS MINUS SLASH FLOOR PERCENT EQ NE LE GE LT GT RANGE OR AND IF ELSE ON EXCEPT
+    """.split()  # noqa: SIM905
 )
 """Nor does one in front of these."""
 
@@ -253,10 +192,18 @@ def _layout(tokens: list[Lexeme], sink: Sink) -> list[Lexeme]:
     return out
 
 
-_NESTING = frozenset(["PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "PERCENT", "OR", "AND", "NOT", "IF", "COLON"])
+_NESTING = frozenset(
+    """
+    PLUS MINUS STAR SLASH FLOOR PERCENT OR AND NOT IF COLON
+    """.split()  # noqa: SIM905
+)
 MAX_OPERATORS = 200
 _CLOSERS = {"LPAR": ("RPAR", ")"), "LSQB": ("RSQB", "]")}
-_STARTS = frozenset(["IMPORT", "LET", "PARAM", "BLOCK", "SHARED", "MODEL", "PRECISION", "MESH", "RBRACE"])
+_STARTS = frozenset(
+    """
+    IMPORT LET PARAM BLOCK SHARED MODEL PRECISION MESH RBRACE
+    """.split()  # noqa: SIM905
+)
 
 
 def _starts_statement(tokens: list[Lexeme], n: int, before: list[Lexeme]) -> bool:
