@@ -1,0 +1,152 @@
+"""Random models, valid by construction: compiled, loaded, run, and held to the contract in every way of running."""
+
+import itertools
+import json
+import re
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hybridc
+from hybridc.ir.text import parse_module, print_module
+from tests.conftest import EXAMPLES
+
+DIM = 16
+
+mixers = st.sampled_from(
+    [
+        "attention(heads=4)",
+        "attention(heads=4, kv_heads=2, rope=rope(theta=1000), window=3)",
+        "attention(heads=2, head_dim=8, kv_heads=1, rope=rope(partial=0.5), bias=true, out_bias=true, qk_norm=norm)",
+        "attention(heads=4, scale=0.4, key_scale=-1.5, qk_norm=layernorm())",
+        "mamba2(heads=4, head_dim=4, state=3, chunk=4)",
+        "mamba2(heads=2, head_dim=6, state=4, groups=2, chunk=8, conv=2, conv_bias=false, proj_bias=true)",
+        "mamba2(heads=2, head_dim=6, state=4, out_bias=true)",
+        "mamba2(heads=4, head_dim=2, state=2, norm=gated_rmsnorm(groups=2, gate_first=false), dt_limit=(0.01, 0.5))",
+        "mamba2(heads=4, head_dim=2, state=2, in_scales=(0.5, 2, 1, 0.1, 3))",
+        "mamba(state=2)",
+        "mamba(state=3, inner=10, dt_rank=1, conv=3, proj_bias=true)",
+        "swiglu(12)",
+        "geglu(8, bias=true)",
+        "mlp(8, act=relu2)",
+        "mlp(8, act=gelu_tanh, gate_scale=0.3)",
+        "moe(experts=3, hidden=6, top_k=2)",
+        "moe(experts=1, hidden=6, top_k=1, gated=false, act=relu)",
+        "moe(experts=4, hidden=5, top_k=4, renormalize=false, shared=7, aux_coef=0.1)",
+        "linear(16)",
+        "linear(16, bias=true)",
+        "scale(0.7)",
+        "rmsnorm()",
+        "layernorm(bias=false)",
+        "norm",
+        "two",
+        "x0",
+        "part: linear(16)",
+        "grp: (linear(8) >> linear(16))",
+    ]
+)
+values = st.sampled_from(["x", "x0"])
+
+
+def expressions(depth):
+    if not depth:
+        return mixers
+    inner = expressions(depth - 1)
+    return st.one_of(
+        mixers,
+        st.tuples(inner, inner).map(lambda p: f"({p[0]}) >> ({p[1]})" if p[1] != "x0" else f"({p[0]})"),
+        st.tuples(inner, inner).map(lambda p: f"(({p[0]}) | ({p[1]}))"),
+        st.tuples(inner, inner).map(lambda p: f"(({p[0]}) + ({p[1]}))"),
+        st.tuples(inner, st.floats(-2, 2)).map(lambda p: f"(({p[0]}) * {p[1]:.3f})"),
+        st.tuples(inner, inner).map(lambda p: f"(({p[0]}) * ({p[1]}))"),
+        st.tuples(inner, values).map(lambda p: f"(concat({p[0]}, {p[1]}) >> linear(16))"),
+        inner.map(lambda e: f"(({e}) if layer % 2 == 0 else norm)"),
+    )
+
+
+@st.composite
+def models(draw):
+    blocks = []
+    for name in ("A", "B"):
+        lines = []
+        for n in range(draw(st.integers(1, 3))):
+            expr = draw(expressions(2))
+            kind = draw(st.integers(0, 4))
+            if kind == 0 and "x0" not in expr:  # a block that forgets the stream would leave earlier layers idle
+                lines.append(f"x = ({expr})")
+            elif kind == 1:
+                lines.append(f"v{n} = {expr}\n    x += gated_rmsnorm(gate=v{n})")
+            else:
+                lines.append(f"x += {expr}")
+        shared = draw(st.sampled_from(["", "", "shared ", "shared(2) "])) if "layer" not in "".join(lines) else ""
+        blocks.append(f"  {shared}block {name} {{\n    " + "\n    ".join(lines) + "\n  }")
+    pattern = draw(st.sampled_from(["A B", "(A B) * 2", "A * 3 | B", "B A A", 'pattern("AB-", A=A, B=B, "-"=A)']))
+    tied = draw(st.sampled_from(["", ", tied=true", ", bias=true"]))
+    count = itertools.count()
+    blocks = [re.sub(r"\b(part|grp):", lambda m: f"{m[1]}{next(count)}:", b) for b in blocks]
+    return f"""model random {{
+  param dim = {DIM}
+  let norm = rmsnorm(eps=1e-4)
+  let two = norm >> linear(16)
+{chr(10).join(blocks)}
+  embed = embedding(30, scale=1.5)
+  layers = {pattern}
+  head = norm >> lm_head(30{tied})
+}}"""
+
+
+def run(net, rows, **options):
+    with torch.no_grad():
+        return net(rows, **options).logits
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-4 * max(1.0, b.abs().max().item()))
+
+
+@given(models())
+@settings(max_examples=max(20, EXAMPLES // 5))
+def test_a_random_model_keeps_the_contract(text):
+    compiled = hybridc.compile(text)
+    assert parse_module(print_module(compiled.ir)) == compiled.ir
+    net = compiled.load(seed=0).eval()
+    with torch.no_grad():
+        for p in net.parameters():
+            if p.dim() >= 2 and p.shape != (10, 3):
+                p.mul_(8.0)
+    assert json.loads(compiled.source["manifest.json"])["parameter_count"] == sum(p.numel() for p in net.parameters())
+    names = {n for n, _ in net.named_parameters(remove_duplicate=False)}
+    declared = {
+        (b, p["name"])
+        for b, e in json.loads(compiled.source["manifest.json"])["blocks"].items()
+        for p in e["parameters"]
+    }
+    assert all(any(n.endswith("." + p) for n in names) for _, p in declared)
+
+    rows = torch.randint(1, 30, (2, 13), generator=torch.Generator().manual_seed(0))
+    solo = [run(net, r[None])[0] for r in rows]
+    if not all(s.isfinite().all() for s in solo):
+        return  # products of products may overflow; nothing can be compared then
+    same(run(net, rows), torch.stack(solo))
+    packed = run(net, rows.reshape(1, -1), seq=hybridc.PackedSeq(torch.tensor([0, 13, 26])))[0]
+    same(packed, torch.cat(solo))
+    mask = torch.ones_like(rows)
+    mask[0, :4] = 0
+    mask[1, 9:] = 0
+    padded = run(net, rows, attention_mask=mask)
+    same(padded[0, 4:], run(net, rows[:1, 4:])[0])
+    same(padded[1, :9], run(net, rows[1:, :9])[0])
+    cache = net.new_cache(2, 13)
+    steps = [run(net, rows[:, :6], cache=cache)] + [run(net, rows[:, i : i + 1], cache=cache) for i in range(6, 9)]
+    steps.append(run(net, rows[:, 9:], cache=cache))
+    same(torch.cat(steps, 1), torch.stack(solo))
+
+    net.train()
+    out = net(rows, labels=rows)
+    out.loss.backward()
+    # every parameter is there for something: it has a gradient, unless an expert got no token
+    without = [n for n, p in net.named_parameters() if p.grad is None]
+    assert not without, without
+    again = hybridc.compile(hybridc.format_source(text))
+    assert again.source["model.py"] == compiled.source["model.py"]
