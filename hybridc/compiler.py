@@ -62,13 +62,16 @@ class Compiled:
 
 
 def read(source: Any, include: Sequence[str | Path] = ()) -> tuple[ast.Spec, Sink]:
-    """The AST of a spec given as a path, a text, an AST or a built model. A string is a text when it has a brace."""
+    """The AST of a spec given as a path, a text, an AST or a built model.
+
+    A string is a text when it has a brace, an equals sign or a line break.
+    """
     if isinstance(source, ast.Spec):
         return source, Sink()
-    if isinstance(source, Path) or (isinstance(source, str) and "{" not in source):
-        return load(source, include=include)
-    if isinstance(source, str):
+    if isinstance(source, str) and any(mark in source for mark in "{=\n"):
         return load_text(source, include=include)
+    if isinstance(source, (str, Path)):
+        return load(source, include=include)
     made = getattr(source, "ast", None)
     if isinstance(made, ast.Spec):
         return made, Sink()

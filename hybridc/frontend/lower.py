@@ -152,6 +152,10 @@ def lower(
     """
     report = Report(sink)
     scope = Scope()
+    # what could not be parsed has been left out: whatever is missing then may be in it
+    unread = bool(sink.errors)
+    if spec.model is None and unread:
+        return None
     if spec.model is None:
         sink.report("HYB122", spec.span, "there is no model in this file", "write `model NAME { ... }`")
         _define(spec.members, scope, report)
@@ -173,7 +177,7 @@ def lower(
                 sink.report("HYB103", member.span, f"`{member.name}` is given twice", "give it once")
             entries.setdefault(member.name, member)
     for name in REQUIRED:
-        if name not in entries:
+        if name not in entries and not unread:
             sink.report("HYB122", model.span, f"the model has no `{name}`", f"write `{name} = ...` in it")
 
     state = _Lowering(report, scope)
@@ -184,20 +188,25 @@ def lower(
     init = _init(entries.get("init"), scope, report)
     dtype = default_dtype(spec.precision, report)
     axes = lower_mesh(spec.mesh, mesh or {}, scope, report)
-    for name, binding in scope.names.items():
-        if not binding.used and name not in library:
-            code = {"a block": "HYB105", "a let": "HYB106"}.get(binding.what, "HYB104")
-            sink.report(
-                code,
-                binding.span,
-                f"{binding.what[2:]} `{name}` is never used",
-                "use it or remove it",
-                severity="warning",
-            )
+    if not unread:
+        _unused(spec, scope, library, report)
     if embed is None or head is None or not layers:
         return None
     blocks = tuple(state.blocks.values())
     return Module(model.name, embed, blocks, layers, head, mtp, values, init, dtype, mesh=axes)
+
+
+def _unused(spec: ast.Spec, scope: Scope, library: set[str], report: Report) -> None:
+    """Warns of params, lets and blocks that nothing names, whether or not what names them is right."""
+    nodes = walk((spec.members, spec.model, spec.precision, spec.mesh))
+    named = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.func for n in nodes if isinstance(n, ast.Call)}
+    if any(isinstance(n, ast.Call) and n.func == "embedding" and len(n.args) < 2 for n in nodes):
+        named.add("dim")  # an embedding without a width reads it
+    for name, binding in scope.names.items():
+        if name not in named and name not in library:
+            code = {"a block": "HYB105", "a let": "HYB106"}.get(binding.what, "HYB104")
+            label = f"{binding.what[2:]} `{name}` is never used"
+            report.sink.report(code, binding.span, label, "use it or remove it", severity="warning")
 
 
 def _define(members: tuple[ast.Let | ast.Block, ...], scope: Scope, report: Report) -> None:
@@ -227,6 +236,7 @@ def _block_header(block: ast.Block, report: Report) -> None:
     if block.shared is not None and block.shared < 1:
         report.sink.report("HYB112", block.span, "a shared block has one weight set or more", "write shared(1) or more")
     used = {n.id for s in block.body for n in walk(s.value) if isinstance(n, ast.Name)}
+    used |= {n.func for s in block.body for n in walk(s.value) if isinstance(n, ast.Call)}
     for param in block.params:
         if param.name not in used:
             report.sink.report(

@@ -62,7 +62,7 @@ def survives(text):
         assert not sink.errors
         assert format_source(formatted) == formatted
         assert parse(formatted) == parse(text)
-    checked = hybridc.check(text if "{" in text else text + "{")
+    checked = hybridc.check(text if "{" in text else text + "\n")
     rendered = render_text(checked.diagnostics, checked.sources)
     render_json(checked.diagnostics)
     assert rendered or not checked.diagnostics

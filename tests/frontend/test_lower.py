@@ -182,3 +182,14 @@ def test_a_spec_that_doubles_itself_ends_in_a_diagnostic(bomb):
     body, layers = "x += norm >> a39", "a39"
     codes = {f[0] for text in (spec(body, extra=bomb), spec(extra=bomb, layers=layers)) for f in found(text)}
     assert codes & {"HYB120", "HYB121"}
+
+
+def test_what_could_not_be_read_is_not_said_to_be_missing():
+    text = spec(embed="embedding(320", extra="let two = layernorm()\n  param w = 3")
+    assert {f[0] for f in found(text)} == {"HYB001"}
+    assert [d.code for d in hybridc.check("nowhere.hyb").diagnostics] == ["HYB400"]
+
+
+def test_a_name_in_a_wrong_statement_counts_as_used():
+    text = spec("x += nrom >> two", extra="let two = layernorm()")
+    assert [f[0] for f in found(text)] == ["HYB101"]
