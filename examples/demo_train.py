@@ -1,6 +1,6 @@
 """Trains an emitted package on the source text of Python's standard library, and lets it write some.
 
-python examples/demo_train.py build/demo [--seconds 100]
+python examples/demo_train.py build/demo [--seconds 140]
 
 Everything that learns is the plain torch loop in `train`; the model comes from the spec.
 """
@@ -53,7 +53,7 @@ def train(net: torch.nn.Module, data: torch.Tensor, *, steps: int, seconds: floa
         task = bar.add_task("", total=1.0, loss=loss, speed=0.0)
         while (done := max(step / steps, (time.perf_counter() - start) / seconds)) < 1:
             for group in optimizer.param_groups:
-                group["lr"] = 4e-3 * min(1.0, (step + 1) / 20) * (0.5 + 0.5 * math.cos(math.pi * done))
+                group["lr"] = 3e-3 * min(1.0, (step + 1) / 20) * (0.5 + 0.5 * math.cos(math.pi * done))
             at = torch.randint(len(data) - seq, (batch,), generator=random)
             ids = torch.stack([data[i : i + seq] for i in at])
             out = net(ids, labels=ids)
@@ -71,9 +71,9 @@ def train(net: torch.nn.Module, data: torch.Tensor, *, steps: int, seconds: floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("package", type=Path, help="a folder that `hybridc compile` wrote")
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seconds", type=float, default=100.0, help="stop after this time, if the steps take longer")
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--seconds", type=float, default=140.0, help="stop after this time, if the steps take longer")
+    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=400, help="bytes of the sample")
     options = parser.parse_args()
@@ -91,9 +91,9 @@ def main() -> None:
     net.eval()
     with torch.inference_mode():
         prompt = torch.tensor([list(PROMPT.encode())])
-        ids = generate(net, prompt, max_new_tokens=options.tokens, temperature=0.7, top_p=0.95, seed=0)[0]
+        ids = generate(net, prompt, max_new_tokens=options.tokens, temperature=0.6, top_p=0.95, seed=0)[0]
     print(PROMPT + bytes(ids).decode("utf-8", errors="replace"))
-    print(f'\nmore: hybridc generate {options.package} --weights {weights} --prompt "class " --temperature 0.7')
+    print(f'\nmore: hybridc generate {options.package} --weights {weights} --prompt "class " --temperature 0.6')
 
 
 if __name__ == "__main__":
