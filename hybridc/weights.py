@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink
 from hybridc.frontend.hf import Imported
-from hybridc.frontend.hf.weightmap import Source
+from hybridc.frontend.hf.weightmap import Source, WeightMap
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-SHOWN = 20
-"""Names listed in a diagnostic; the rest is counted."""
+SHOWN = 50
+"""Patterns of names listed in a diagnostic; the rest is counted. All layers of a model have fewer kinds of tensors."""
+
+FORMATS = ("F64", "F32", "F16", "BF16")
+"""Formats of tensors that are read, in safetensors' names. Quantized ones have scales beside them and are refused."""
 
 
 class Files:
@@ -48,6 +52,9 @@ class Files:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.handles[name].get_slice(name).get_shape())
+
+    def format(self, name: str) -> str:
+        return str(self.handles[name].get_slice(name).get_dtype())
 
     def tensor(self, name: str) -> Tensor:
         return self.handles[name].get_tensor(name)  # type: ignore[no-any-return]
@@ -97,53 +104,96 @@ def bind(net: nn.Module, imported: Imported) -> Binding:
 def load_hf(net: nn.Module, folder: Path) -> None:
     """Fills a bound net from a checkpoint folder, tensor by tensor; a net on the meta device gets its parameters here.
 
-    Raises DiagnosticError that lists all tensors which are missing (HYB510), of another shape or left over (HYB511).
+    Names, shapes and formats are held against the net before the first tensor is read. Raises DiagnosticError that
+    lists all tensors which are missing (HYB510), do not fit or are left over (HYB511), or cannot be read (HYB512).
     """
     import torch
 
-    binding = _binding(net)
+    weights = _binding(net).imported.weights
     parameters = dict(net.named_parameters(remove_duplicate=True))
-    weights = binding.imported.weights
-    sink = Sink()
+    kept = {(id(m), leaf) for m, leaf in net.fp32_parameters()}  # type: ignore[operator]
     with Files(folder) as files, torch.no_grad():
-        have = files.names()
-        used: set[str] = set()
-        missing: list[str] = []
-        misshapen: list[str] = []
-        for name, parameter in parameters.items():
-            options = [weights.sources.get(name), *weights.alternatives.get(name, ())]
-            known = [s for s in options if s is not None]
-            source = next((s for s in known if set(s.names) <= have), None)
-            if source is None:
-                wanted = known[0].names if known else (name,)
-                missing += [n for n in wanted if n not in have]
-                continue
-            used.update(source.names)
-            wrong = _misshapen(source, files, tuple(parameter.shape))
-            if wrong:
-                misshapen.append(wrong)
-                continue
-            if not missing and not misshapen:
-                value = assemble(source, files.tensor)
-                _assign(net, name, parameter, value)
-        extra = sorted(n for n in have - used if n not in weights.ignored and not n.endswith("rotary_emb.inv_freq"))
-        for code, names, what in (
-            ("HYB510", missing, "missing from the files"),
-            ("HYB511", misshapen, "of another shape"),
-            ("HYB511", extra, "in the files, but not in the model"),
-        ):
-            if names:
-                shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-                help = "check that config.json and the weights belong together"
-                sink.report(code, NO_SPAN, f"{len(names)} tensors are {what}: {shown}", help)
+        for name, source in _plan(parameters, weights, files).items():
+            # what is not joined may be a window onto the mapped file, which must not outlive a change of the file
+            window = len(source.names) == 1
+            _assign(net, name, parameters[name], assemble(source, files.tensor), kept, copy=window)
+    tie: Callable[[], object] | None = getattr(net, "tie_weights", None)
+    if tie is not None:
+        tie()
+
+
+def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Files) -> dict[str, Source]:
+    """Where each parameter comes from. Raises DiagnosticError with everything that is wrong with the files."""
+    have = files.names()
+    plan: dict[str, Source] = {}
+    missing: list[str] = []
+    misshapen: list[str] = []
+    for name, parameter in parameters.items():
+        known = [s for s in (weights.sources.get(name), *weights.alternatives.get(name, ())) if s is not None]
+        source = max(known, key=lambda s: len(have.intersection(s.names)) / len(s.names), default=Source((name,)))
+        plan[name] = source
+        lacking = [n for n in source.names if n not in have]
+        missing += lacking
+        if not lacking:
+            misshapen += _misshapen(source, files, tuple(parameter.shape))
+    used = {n for source in plan.values() for n in source.names}
+    extra = [n for n in have - used if n not in weights.ignored and not n.endswith("rotary_emb.inv_freq")]
+    formats = [f"{n} ({files.format(n)})" for n in used & have if files.format(n) not in FORMATS]
+    sink = Sink()
+    for code, names, what in (
+        ("HYB510", missing, "missing from the files"),
+        ("HYB511", misshapen, "of another shape"),
+        ("HYB511", formats, f"in a format that is not one of {', '.join(FORMATS)}"),
+        ("HYB511", extra, "in the files, but not in the model"),
+    ):
+        if names:
+            shown = folded(names)
+            more = f" and {len(shown) - SHOWN} more patterns" if len(shown) > SHOWN else ""
+            label = f"{_tensors(len(names))} {what}: {', '.join(shown[:SHOWN])}{more}"
+            sink.report(code, NO_SPAN, label, "check that config.json and the weights belong together")
     sink.check()
-    if hasattr(net, "tie_weights"):
-        net.tie_weights()
+    return plan
 
 
-def _misshapen(source: Source, files: Files, shape: tuple[int, ...]) -> str:
-    """`name [have], wanted [want]` for the first tensor that does not fit, or ""."""
+def _tensors(count: int) -> str:
+    return "1 tensor is" if count == 1 else f"{count} tensors are"
+
+
+def folded(names: Iterable[str]) -> list[str]:
+    """Names in order, those that differ in one number written once: `layers.{0-3,5}.norm.weight`.
+
+    The last number that differs is folded first, so that the experts of all layers become one entry.
+    """
+    rows = {tuple(re.split(r"(\d+)", name)) for name in names}
+    for at in range(max(map(len, rows), default=0) - 1, -1, -1):
+        groups: dict[tuple[str, ...], set[str]] = {}
+        for row in rows:
+            if at < len(row) and row[at].isdigit():
+                groups.setdefault((*row[:at], "", *row[at + 1 :]), set()).add(row[at])
+            else:
+                groups[row] = set()
+        rows = {(*row[:at], _ranges(found), *row[at + 1 :]) if found else row for row, found in groups.items()}
+    return sorted("".join(row) for row in rows)
+
+
+def _ranges(found: Iterable[str]) -> str:
+    """`7`, or `{0-3,5}` for several."""
+    numbers = sorted(map(int, found))
+    if len(numbers) == 1:
+        return str(numbers[0])
+    parts: list[list[int]] = []
+    for n in numbers:
+        if parts and parts[-1][1] == n - 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    return "{" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) + "}"
+
+
+def _misshapen(source: Source, files: Files, shape: tuple[int, ...]) -> list[str]:
+    """`name [have], wanted [want]` for each tensor that does not fit."""
     per = len(source.rows) or 1
+    found = []
     for n, name in enumerate(source.names):
         want = list(shape[1:] if source.stack else shape)
         if source.rows:
@@ -152,13 +202,11 @@ def _misshapen(source: Source, files: Files, shape: tuple[int, ...]) -> str:
             want.insert(source.squeeze, 1)
         have = files.shape(name)
         if list(have) != want:
-            return f"{name} {list(have)}, wanted {want}"
-    if source.rows and sum(source.rows) != shape[1 if source.stack else 0]:
-        return f"{source.names[0]}: {sum(source.rows)} rows, wanted {shape}"
-    return ""
+            found.append(f"{name} {list(have)}, wanted {want}")
+    return found
 
 
-def assemble(source: Source, tensor: Any) -> Tensor:
+def assemble(source: Source, tensor: Callable[[str], Tensor]) -> Tensor:
     """Our parameter from the public tensors that `tensor(name)` gives."""
     import torch
 
@@ -177,27 +225,32 @@ def take_apart(source: Source, value: Tensor) -> Iterator[tuple[str, Tensor]]:
     if source.stack:
         per = len(source.names) // source.stack
         for e in range(source.stack):
-            rows = value[e].split(source.rows) if source.rows else (value[e],)
+            rows = _split(value[e], source.rows)
             yield from zip(source.names[e * per : (e + 1) * per], rows, strict=True)
         return
-    parts = value.split(source.rows) if source.rows else (value,)
+    parts = _split(value, source.rows)
     for name, part in zip(source.names, parts, strict=True):
         yield name, part if source.squeeze is None else part.unsqueeze(source.squeeze)
 
 
-def _assign(net: nn.Module, name: str, parameter: nn.Parameter, value: Tensor) -> None:
-    """Copies in place, or replaces a parameter on the meta device; parameters that stay fp32 are widened."""
-    from torch import float32, nn
+def _split(value: Tensor, rows: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """The parts of so many rows each, or the whole."""
+    return tuple(value.split(rows)) if rows else (value,)  # type: ignore[no-untyped-call]
 
-    owner, _, leaf = name.rpartition(".")
-    module = net.get_submodule(owner)
+
+def _assign(
+    net: nn.Module, name: str, parameter: nn.Parameter, value: Tensor, kept: set[tuple[int, str]], *, copy: bool
+) -> None:
+    """Copies in place, or replaces a parameter on the meta device; those in `kept` (module id, name) are fp32."""
+    import torch
+
     if not parameter.is_meta:
         parameter.copy_(value)
         return
-    keep = any(m is module and n == leaf for m, n in net.fp32_parameters())  # type: ignore[operator]
-    dtype = float32 if keep else parameter.dtype
-    made = value.to(dtype)
-    setattr(module, leaf, nn.Parameter(made.clone() if made is value else made))
+    owner, _, leaf = name.rpartition(".")
+    module = net.get_submodule(owner)
+    dtype = torch.float32 if (id(module), leaf) in kept else parameter.dtype
+    setattr(module, leaf, torch.nn.Parameter(value.to(dtype, copy=copy)))
 
 
 def _binding(net: nn.Module) -> Binding:
@@ -212,8 +265,7 @@ def to_hf_state_dict(net: nn.Module, of: Literal["param", "grad"] = "param") -> 
     """The net's parameters, or their gradients, under the names and in the shapes of the public file.
 
     Parameters without a gradient are left out of "grad". Raises DiagnosticError (HYB513) for a net that was not made
-    from a
-    public checkpoint, ValueError for another `of`.
+    from a public checkpoint, ValueError for another `of`.
     """
     if of not in ("param", "grad"):
         raise ValueError(f'of is {of!r}; give "param" or "grad"')

@@ -4,7 +4,6 @@ model_type."""
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, did_you_mean
 from hybridc.frontend import ast
-from hybridc.frontend.hf.config import Config, read_config, special
+from hybridc.frontend.hf.config import Config, plain, read_config
 from hybridc.frontend.hf.weightmap import WeightMap
 
 SUPPORT = ("build", "config", "rope", "weightmap")
@@ -37,7 +36,7 @@ def families() -> list[str]:
 
 def read(source: Path | dict[str, Any]) -> Imported:
     """A checkpoint folder, config file or config as an importable model. Raises DiagnosticError (HYB5xx)."""
-    values = json.loads(json.dumps(source), object_hook=special) if isinstance(source, dict) else read_config(source)
+    values = plain(source) if isinstance(source, dict) else read_config(Path(source))
     family = values.get("model_type")
     if not isinstance(family, str) or family not in families():
         shown = family if isinstance(family, str) else "nothing"

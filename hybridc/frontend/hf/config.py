@@ -4,6 +4,8 @@ name."""
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,16 @@ from typing import Any
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink, did_you_mean
 
 MAX_BYTES = 1 << 20
+
+MAX_COUNT = (1 << 31) - 1
+"""Larger than any size of a model: sizes beyond it are mistakes."""
+
+MAX_NUMBER_OF = 10_000
+"""The largest `num_...` that is read: layers, heads and experts are listed one by one."""
+
+_MAX_FLOAT = sys.float_info.max
+
+_SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 IGNORED = frozenset(
     """
@@ -50,25 +62,53 @@ def read_config(folder: Path) -> dict[str, Any]:
 def special(value: dict[str, Any]) -> Any:
     """transformers writes numbers that JSON lacks as {"__float__": "Infinity"}."""
     if set(value) == {"__float__"}:
-        return float(str(value["__float__"]))
+        return _SPECIAL.get(str(value["__float__"]), value)
     return value
+
+
+def plain(source: Mapping[str, Any]) -> dict[str, Any]:
+    """A config given as a dict, as it would be read from a file.
+
+    Raises DiagnosticError (HYB500) for what no config.json can hold.
+    """
+    try:
+        return dict(json.loads(json.dumps(source), object_hook=special))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _bad(f"the config is not JSON: {error}", "give the object that a config.json holds") from error
 
 
 def _bad(label: str, help: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic("HYB500", NO_SPAN, label, help)])
 
 
+def _short(value: object) -> str:
+    """A value for a message: a config may hold numbers of thousands of digits and lists of any length."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MAX_FLOAT:
+        return "a number that is far too large"
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
 class Config:
     """A config's fields, taken one by one; `done` reports those that nobody took and what was taken and did not fit."""
 
-    def __init__(self, values: Mapping[str, Any], family: str) -> None:
-        self.values, self.family = dict(values), family
+    def __init__(self, values: Mapping[str, Any], family: str, *, within: str = "") -> None:
+        """`within` names the field whose value this is, for messages; "" for the config itself."""
+        self.values, self.family, self.within = dict(values), family, within
         self.taken: set[str] = set()
         self.sink = Sink()
 
-    def take(self, name: str, default: Any, kind: type | tuple[type, ...], *, low: float | None = None) -> Any:
-        """A field's value, or the default where the config lacks it or has null; reported where it is of another
-        kind."""
+    def take(
+        self,
+        name: str,
+        default: Any,
+        kind: type | tuple[type, ...],
+        *,
+        low: float | None = None,
+        high: float = math.inf,
+    ) -> Any:
+        """A field's value, or the default where the config lacks it or has null; reported where it is of another kind
+        or out of range."""
         self.taken.add(name)
         value = self.values.get(name)
         if value is None:
@@ -78,29 +118,33 @@ class Config:
             fits = False
         else:
             fits = isinstance(value, kinds) or (float in kinds and isinstance(value, int))
-        if not fits or (low is not None and value < low):
-            self.sink.report(
-                "HYB503", NO_SPAN, f"`{name}` is {value!r}", "fix the config: see the family's documentation"
-            )
+        if not fits or (low is not None and not low <= value <= high):
+            self.refuse(name, value, "fix the config: see the family's documentation")
             return default
         return value
 
+    def refuse(self, name: str, value: object, help: str) -> None:
+        """Reports a value that is not supported (HYB503)."""
+        place = f"`{name}` of `{self.within}`" if self.within else f"`{name}`"
+        self.sink.report("HYB503", NO_SPAN, f"{place} is {_short(value)}", help)
+
     def integer(self, name: str, default: int | None) -> Any:
         """A count of 1 or more."""
-        return self.take(name, default, int, low=1)
+        return self.take(name, default, int, low=1, high=MAX_NUMBER_OF if name.startswith("num_") else MAX_COUNT)
 
     def number(self, name: str, default: float) -> float:
-        value = self.take(name, default, float)
-        return float(value)
+        """A finite number."""
+        return float(self.take(name, default, float, low=-_MAX_FLOAT, high=_MAX_FLOAT))
 
     def flag(self, name: str, default: bool) -> bool:
         return bool(self.take(name, default, bool))
 
     def numbers(self, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
-        """A list of as many numbers as the default has."""
+        """A list of as many numbers as the default has; they may be infinite."""
         value = self.take(name, list(default), list)
-        if len(value) != len(default) or not all(isinstance(v, (int, float)) for v in value):
-            self.sink.report("HYB503", NO_SPAN, f"`{name}` is {value!r}", f"give {len(default)} numbers")
+        fits = all(type(v) is float or (type(v) is int and abs(v) <= _MAX_FLOAT) for v in value)
+        if not fits or len(value) != len(default):
+            self.refuse(name, value, f"give {len(default)} numbers")
             return default
         return tuple(float(v) for v in value)
 
@@ -108,9 +152,7 @@ class Config:
         """A word translated by `options`; one that is not among them is reported."""
         value = self.take(name, default, str)
         if value not in options:
-            self.sink.report(
-                "HYB503", NO_SPAN, f"`{name}` is {value!r}, which is not supported", did_you_mean(value, options)
-            )
+            self.refuse(name, value, did_you_mean(value, options))
             return options[default]
         return options[value]
 
@@ -118,22 +160,25 @@ class Config:
         """A field that is honoured only with some values."""
         value = self.take(name, default, (int, float, bool, str, list, dict))
         if value not in list(allowed):
-            self.sink.report("HYB503", NO_SPAN, f"`{name}` is {value!r}: {why}", "this setting is not supported")
+            self.refuse(name, value, f"this setting is not supported: {why}")
 
     def ignore(self, *names: str) -> None:
         """Fields that change no number of this family."""
         self.taken.update(names)
 
+    def report_unknown(self) -> None:
+        """Reports fields that nobody took and that could change a number (HYB502)."""
+        whose = f"`{self.within}` of `{self.family}`" if self.within else f"`{self.family}`"
+        for name in self.values:
+            if name not in self.taken and (self.within or name not in IGNORED):
+                label = f"the field `{name}` is not known to {whose}"
+                hint = did_you_mean(name, self.taken)
+                help = f"{hint}; a field that changes no number can be removed from the config"
+                self.sink.report("HYB502", NO_SPAN, label, help)
+
     def done(self) -> None:
         """Raises DiagnosticError for all that did not fit, fields that nobody knows included."""
-        for name in self.values:
-            if name not in self.taken and name not in IGNORED:
-                self.sink.report(
-                    "HYB502",
-                    NO_SPAN,
-                    f"the field `{name}` is not known to `{self.family}`",
-                    f"{did_you_mean(name, self.taken)}; a field that changes no number can be removed from the config",
-                )
+        self.report_unknown()
         self.sink.check()
 
 

@@ -22,6 +22,9 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     eps, tied = c.number("rms_norm_eps", 1e-5), c.flag("tie_word_embeddings", False)
     c.choice("hidden_act", "silu", {"silu": "silu", "swish": "silu"})
     _only_hybrid(c, depth)
+    # published configs carry these; transformers reads none of them (the time steps' range is for starting weights)
+    c.ignore("mlp_expansion_factor", "time_step_min", "time_step_max", "time_step_floor")
+    c.refuse_unless("mamba_use_mlp", True, [True], "every layer of this family has a feed-forward part")
     heads = c.integer("num_attention_heads", 32)
     kv_heads = c.integer("num_key_value_heads", 8 if "num_key_value_heads" not in c.values else heads)
     head_dim = c.integer("head_dim", dim // heads)
@@ -91,8 +94,10 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
 
 
 def _only_hybrid(c: Config, depth: int) -> None:
+    why = "every layer of this family is hybrid"
     for name in ("layers_block_type", "layer_types"):
-        c.refuse_unless(name, ["hybrid"] * depth, [["hybrid"] * depth], "every layer of this family is hybrid")
+        c.refuse_unless(name, ["hybrid"] * depth, [["hybrid"] * depth], why)
+    c.refuse_unless("attn_layer_indices", [], [[], list(range(depth))], why)
 
 
 def _mamba(c: Config, dim: int, eps: float) -> ast.Call:

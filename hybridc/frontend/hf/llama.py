@@ -20,6 +20,8 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     bias, mlp_bias = c.flag("attention_bias", False), c.flag("mlp_bias", False)
     act = c.choice("hidden_act", "silu", ACTIVATIONS)
     tied = c.flag("tie_word_embeddings", False)
+    c.ignore("is_llama_config")  # in SmolLM's configs, which are llama's
+    c.refuse_unless("rope_interleaved", False, [False], "rotary pairs are the two halves of a head")
     attention = call(
         "attention",
         heads=heads,

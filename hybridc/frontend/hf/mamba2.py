@@ -24,6 +24,9 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     c.choice("hidden_act", "silu", {"silu": "silu", "swish": "silu"})
     # says that the stream is fp32, which it is here unless the net is cast; the rank is Mamba-1's
     c.ignore("time_step_rank", "residual_in_fp32")
+    # older configs carry these; transformers' mixer normalises the gated value whatever they say
+    c.refuse_unless("rms_norm", True, [True], "the mixers of this family have a norm")
+    c.ignore("norm_before_gate")
     rescaled = c.flag("rescale_prenorm_residual", False)
     eps, tied = c.number("layer_norm_epsilon", 1e-5), c.flag("tie_word_embeddings", False)
     bias, groups = c.flag("use_bias", False), c.integer("n_groups", 8)

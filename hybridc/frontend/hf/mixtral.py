@@ -15,7 +15,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     dim, vocab = c.integer("hidden_size", 4096), c.integer("vocab_size", 32000)
     hidden, depth = c.integer("intermediate_size", 14336), c.integer("num_hidden_layers", 32)
     heads = c.integer("num_attention_heads", 32)
-    kv_heads = c.integer("num_key_value_heads", 8)
+    kv_heads = c.integer("num_key_value_heads", heads if "num_key_value_heads" in c.values else 8)  # null: as heads
     head_dim = c.integer("head_dim", dim // heads)
     experts, top_k = c.integer("num_local_experts", 8), c.integer("num_experts_per_tok", 2)
     window = c.integer("sliding_window", None)

@@ -2,56 +2,100 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from hybridc.diagnostics import NO_SPAN, did_you_mean
+from hybridc.diagnostics import did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.hf.build import call, unless
 from hybridc.frontend.hf.config import Config
 
-_FIELDS = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    "yarn": ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "truncate"),
+_FIELDS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": None},
+    "llama3": {"factor": None, "low_freq_factor": None, "high_freq_factor": None, "original_max": None},
+    "yarn": {
+        "factor": None,
+        "original_max": None,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "attention_factor": None,
+        "truncate": True,
+        "mscale": None,
+        "mscale_all_dim": None,
+    },
 }
-_NAMES = {"original_max_position_embeddings": "original_max"}
+"""The settings of each kind by our names, with what transformers takes for an absent or null one."""
+
+SMALLEST = 1e-9
+"""Factors and bounds are above zero."""
+
+_THEIRS = {"original_max": "original_max_position_embeddings"}
 _DEFAULTS = {
     "factor": 1.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
+    "original_max": 8192,
     "beta_fast": 32.0,
     "beta_slow": 1.0,
     "truncate": True,
 }
+"""What our op takes where an attribute is left out."""
 
 
-def rope(config: Config, *, theta: float, max_positions: int, partial: float = 1.0) -> ast.Call:
-    """`rope(...)` with what differs from the op's defaults. `theta` and `max_positions` are the family's defaults."""
-    old_theta = config.number("rope_theta", theta)
+def rope(
+    config: Config, *, theta: float, max_positions: int, partial: float = 1.0, may_be_partial: bool = False
+) -> ast.Call:
+    """`rope(...)` with what differs from the op's defaults.
+
+    `theta`, `max_positions` and `partial` are the family's defaults; `may_be_partial` says that the family rotates a
+    part of each head where the config says so. As in transformers, `rope_scaling` goes before `rope_parameters`, and
+    what these hold goes before fields of the config itself.
+    """
+    outer = {"rope_theta": config.number("rope_theta", theta), "partial_rotary_factor": partial}
+    if may_be_partial:
+        outer["partial_rotary_factor"] = config.number("partial_rotary_factor", partial)
+    positions = config.integer("max_position_embeddings", max_positions)
     old = config.take("rope_scaling", None, dict)
     new = config.take("rope_parameters", None, dict)
-    settings: dict[str, Any] = dict(new or old or {})
-    kind = settings.pop("rope_type", settings.pop("type", "default"))
-    settings.pop("type", None)
-    base = settings.pop("rope_theta", old_theta)
-    partial = settings.pop("partial_rotary_factor", partial)
+    settings = Config({k: v for k, v in (old or new or {}).items() if v is not None}, config.family, within="rope")
+    settings.sink = config.sink
+    kind = settings.take("rope_type", settings.take("type", "default", str), str)
     if kind not in _FIELDS:
-        config.sink.report(
-            "HYB503", NO_SPAN, f"rope of type {kind!r} is not supported", did_you_mean(str(kind), _FIELDS)
-        )
+        settings.refuse("rope_type", kind, did_you_mean(kind, _FIELDS))
         return call("rope")
-    extra: dict[str, Any] = {}
-    for name in _FIELDS[kind]:
-        value = settings.pop(name, None)
-        if name == "original_max_position_embeddings":
-            positions = config.take("max_position_embeddings", max_positions, int)
-            extra["original_max"] = unless(value or positions, 8192)
-        elif value is not None:
-            extra[_NAMES.get(name, name)] = unless(value, _DEFAULTS.get(name))
-    for name in settings:
-        if settings[name] is not None:
-            label = f"rope of type {kind!r} has a field `{name}`, which is not known"
-            config.sink.report("HYB502", NO_SPAN, label, did_you_mean(name, _FIELDS[kind]))
-    shown = {"kind": None if kind == "default" else kind, "partial": unless(float(partial), 1.0)}
-    return call("rope", theta=unless(float(base), 10000.0), **shown, **extra)
+    base = settings.number("rope_theta", outer["rope_theta"])
+    part = settings.number("partial_rotary_factor", outer["partial_rotary_factor"])
+    if part != partial and not may_be_partial:
+        settings.refuse("partial_rotary_factor", part, f"`{config.family}` rotates whole heads: remove the field")
+    given = {name: _setting(settings, name, default) for name, default in _FIELDS[kind].items()}
+    if "original_max" in given:
+        given["original_max"] = given["original_max"] or positions
+    if kind == "yarn":
+        _yarn(given, positions)
+    if "factor" in given and given["factor"] is None:
+        settings.refuse("factor", None, f"rope of type {kind!r} needs a `factor`")
+    settings.report_unknown()
+    shown = {"kind": None if kind == "default" else kind, "partial": unless(part, 1.0)}
+    extra = {name: unless(value, _DEFAULTS.get(name)) for name, value in given.items()}
+    return call("rope", theta=unless(base, 10000.0), **shown, **extra)
+
+
+def _setting(settings: Config, name: str, default: Any) -> Any:
+    public = _THEIRS.get(name, name)
+    if name == "truncate":
+        return settings.flag(public, default)
+    if name == "original_max":
+        return settings.integer(public, default)
+    value = settings.take(public, default, float, low=SMALLEST)
+    return None if value is None else float(value)
+
+
+def _yarn(given: dict[str, Any], positions: int) -> None:
+    """YaRN's factor and attention factor where they follow from other settings (transformers' modeling_rope_utils)."""
+    if given["factor"] is None:
+        given["factor"] = positions / given["original_max"]
+    above, below = given.pop("mscale"), given.pop("mscale_all_dim")
+    if given["attention_factor"] is None and above and below:
+        grown = math.log(max(given["factor"], 1.0))
+        given["attention_factor"] = (0.1 * above * grown + 1.0) / (0.1 * below * grown + 1.0)

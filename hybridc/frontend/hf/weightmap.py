@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
 from hybridc.frontend import ast
+
+MAX_TENSORS = 2_000_000
+"""More than any published model has."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,14 @@ class WeightMap:
 
 
 def layered(count: int, ours: str, theirs: str, entries: Mapping[str, Source]) -> dict[str, Source]:
-    """The entries of one layer repeated: `{i}` in both prefixes is the layer's index."""
+    """The entries of one layer repeated: `{i}` in both prefixes is the layer's index.
+
+    Raises DiagnosticError (HYB503) for a config that asks for more tensors than any file holds.
+    """
+    tensors = count * sum(len(s.names) for s in entries.values())
+    if tensors > MAX_TENSORS:
+        label = f"the model would have {tensors} tensors in its layers"
+        raise DiagnosticError([Diagnostic("HYB503", NO_SPAN, label, "fix the numbers of layers and experts")])
     out: dict[str, Source] = {}
     for i in range(count):
         for name, source in entries.items():
