@@ -1,4 +1,4 @@
-"""falcon_h1_0_5b: 36 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 5ce6c71ebad9).
+"""falcon_h1_0_5b: 36 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 d21eb54e8e35).
 Do not edit: edit the spec and compile again.
 """
 
@@ -15,7 +15,7 @@ ROPE = ops.Rope(dim=64, theta=1e11)
 
 
 class Embed(nn.Module):
-    """embed = embedding(32784, dim, scale=5.65)"""
+    """embed = embedding(32784, dim, scale=5.656854249492381)"""
 
     INIT = {"embedding.weight": normal(0.02)}
 
@@ -24,11 +24,11 @@ class Embed(nn.Module):
         self.embedding = nn.Embedding(32784, 1024)
 
     def forward(self, ids):
-        return 5.65 * self.embedding(ids)
+        return 5.656854249492381 * self.embedding(ids)
 
 
 class HAttn(nn.Module):
-    """attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.39)"""
+    """attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.390625)"""
 
     INIT = {"qkv.weight": normal(0.02), "out.weight": normal(0.02)}
 
@@ -42,13 +42,13 @@ class HAttn(nn.Module):
 
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((512, 128, 128), dim=-1)
-        q, k = ops.rope(q.unflatten(-1, (8, 64)), 0.39 * k.unflatten(-1, (2, 64)), ctx.rope(ROPE))
+        q, k = ops.rope(q.unflatten(-1, (8, 64)), 0.390625 * k.unflatten(-1, (2, 64)), ctx.rope(ROPE))
         y = ops.attention(q, k, v.unflatten(-1, (2, 64)), ctx, state, scale=0.125)
         return self.out(y.flatten(-2))
 
 
 class HSsm(nn.Module):
-    """ssm: mamba2(heads=24, head_dim=64, state=128, groups=1, conv=4, chunk=128)"""
+    """ssm: mamba2(heads=24, head_dim=64, state=128, chunk=128, in_scales=factors)"""
 
     FP32 = ("A_log", "D", "dt_bias")
     INIT = {
@@ -70,7 +70,10 @@ class HSsm(nn.Module):
         return ops.MambaState(batch, conv=(1792, 4), ssm=(24, 64, 128), device=device, dtype=dtype)
 
     def forward(self, x, ctx, state=None):
-        z, xbc, dt = self.in_proj(x).split((1536, 1792, 24), dim=-1)
+        z, u, b, c, dt = self.in_proj(x).split((1536, 1536, 128, 128, 24), dim=-1)
+        xbc = torch.cat((0.25 * u, 0.3535533905932738 * b, 0.5 * c), dim=-1)
+        z = 0.3535533905932738 * z
+        dt = 0.3535533905932738 * dt
         u, b, c = F.silu(self.conv(xbc, ctx, state)).split((1536, 128, 128), dim=-1)
         dt = F.softplus(dt.float() + self.dt_bias)
         a = -self.A_log.float().exp()
@@ -80,7 +83,7 @@ class HSsm(nn.Module):
 
 
 class HMlp(nn.Module):
-    """mlp: swiglu(2048)"""
+    """mlp: swiglu(2048, gate_scale=0.8838834764831844)"""
 
     INIT = {"gate_up.weight": normal(0.02), "down.weight": normal(0.02)}
 
@@ -91,13 +94,14 @@ class HMlp(nn.Module):
 
     def forward(self, x):
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(F.silu(0.8838834764831844 * gate) * up)
 
 
 class H(nn.Module):
-    """x += norm >> (attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.39) |
-    ssm: mamba2(heads=24, head_dim=64, state=128, groups=1, conv=4, chunk=128) >> scale(0.35))
-    x += norm >> mlp: swiglu(2048)
+    """x += norm >> (attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11), key_scale=0.390625)
+    >> scale(0.9375) | scale(1.25) >> ssm: mamba2(heads=24, head_dim=64, state=128, chunk=128,
+    in_scales=factors) >> scale(0.23570226039551587))
+    x += norm >> mlp: swiglu(2048, gate_scale=0.8838834764831844) >> scale(0.5859375)
     """
 
     INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
@@ -112,12 +116,13 @@ class H(nn.Module):
 
     def forward(self, x, ctx, state):
         h = self.norm(x)
-        x = x + (self.attn(h, ctx, state.get("attn")) + 0.35 * self.ssm(h, ctx, state.get("ssm")))
-        return x + self.mlp(self.norm_2(x))
+        h_2 = 0.23570226039551587 * self.ssm(1.25 * h, ctx, state.get("ssm"))
+        x = x + (0.9375 * self.attn(h, ctx, state.get("attn")) + h_2)
+        return x + 0.5859375 * self.mlp(self.norm_2(x))
 
 
 class Head(nn.Module):
-    """head = norm >> lm_head(32784, scale=0.0195)"""
+    """head = norm >> lm_head(32784, scale=0.0390625)"""
 
     INIT = {"norm.weight": ones(), "lm_head.weight": normal(0.02)}
 
@@ -127,7 +132,7 @@ class Head(nn.Module):
         self.lm_head = nn.Linear(1024, 32784, bias=False)
 
     def forward(self, x):
-        return 0.0195 * self.lm_head(self.norm(x))
+        return 0.0390625 * self.lm_head(self.norm(x))
 
 
 class Model(LanguageModel):
