@@ -136,6 +136,11 @@ class Config:
         """A finite number."""
         return float(self.take(name, default, float, low=-_MAX_FLOAT, high=_MAX_FLOAT))
 
+    def positive(self, name: str, default: float | None) -> float | None:
+        """A finite number above zero, or the default, which may be None."""
+        value = self.take(name, default, float, low=sys.float_info.min, high=_MAX_FLOAT)
+        return None if value is None else float(value)
+
     def flag(self, name: str, default: bool) -> bool:
         return bool(self.take(name, default, bool))
 

@@ -27,8 +27,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
 }
 """The settings of each kind by our names, with what transformers takes for an absent or null one."""
 
-SMALLEST = 1e-9
-"""Factors and bounds are above zero."""
+_REQUIRED = {"linear": ("factor",), "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
+"""Settings that a kind cannot do without; YaRN's factor follows from the context lengths."""
 
 _THEIRS = {"original_max": "original_max_position_embeddings"}
 _DEFAULTS = {
@@ -73,8 +73,9 @@ def rope(
         given["original_max"] = given["original_max"] or positions
     if kind == "yarn":
         _yarn(given, positions)
-    if "factor" in given and given["factor"] is None:
-        settings.refuse("factor", None, f"rope of type {kind!r} needs a `factor`")
+    for name in _REQUIRED.get(kind, ()):
+        if given[name] is None:
+            settings.refuse(name, None, f"rope of type {kind!r} needs a number there")
     settings.report_unknown()
     shown = {"kind": None if kind == "default" else kind, "partial": unless(part, 1.0)}
     extra = {name: unless(value, _DEFAULTS.get(name)) for name, value in given.items()}
@@ -87,8 +88,7 @@ def _setting(settings: Config, name: str, default: Any) -> Any:
         return settings.flag(public, default)
     if name == "original_max":
         return settings.integer(public, default)
-    value = settings.take(public, default, float, low=SMALLEST)
-    return None if value is None else float(value)
+    return settings.positive(public, default)
 
 
 def _yarn(given: dict[str, Any], positions: int) -> None:
