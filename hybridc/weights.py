@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SHOWN = 50
 """Patterns of names listed in a diagnostic; the rest is counted. All layers of a model have fewer kinds of tensors."""
 
+MAX_INDEX_BYTES = 256 << 20
+"""An index has about a hundred bytes a tensor."""
+
 FORMATS = ("F64", "F32", "F16", "BF16")
 """Formats of tensors that are read, in safetensors' names. Quantized ones have scales beside them and are refused."""
 
@@ -76,8 +79,10 @@ def shards(folder: Path) -> list[Path]:
             raise bad("the weights are pickled files, which can run code", "convert them to safetensors first")
         raise bad(f"`{folder.name}` has no model.safetensors and no index of shards", "name a checkpoint folder")
     try:
+        if index.stat().st_size > MAX_INDEX_BYTES:
+            raise bad(f"`{index.name}` is larger than {MAX_INDEX_BYTES} bytes", "name a checkpoint folder")
         listed = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise bad(f"`{index.name}` is not an index of shards", "download it again") from error
     for name in listed:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
@@ -89,14 +94,18 @@ def shards(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Binding:
-    """What ties an emitted net to the public checkpoint that it came from."""
+    """What ties an emitted net to the public checkpoint that it came from.
+
+    `sources` are the names of its weights in the layout of the file that was loaded, of the published files before.
+    """
 
     imported: Imported
+    sources: Mapping[str, Source]
 
 
 def bind(net: nn.Module, imported: Imported) -> Binding:
     """Remembers on the net which public model it is, for `to_hf_state_dict`."""
-    binding = Binding(imported)
+    binding = Binding(imported, imported.weights.sources)
     net.hf = binding  # type: ignore[assignment]
     return binding
 
@@ -109,17 +118,19 @@ def load_hf(net: nn.Module, folder: Path) -> None:
     """
     import torch
 
-    weights = _binding(net).imported.weights
+    imported = _binding(net).imported
     parameters = dict(net.named_parameters(remove_duplicate=True))
     kept = {(id(m), leaf) for m, leaf in net.fp32_parameters()}  # type: ignore[operator]
     with Files(folder) as files, torch.no_grad():
-        for name, source in _plan(parameters, weights, files).items():
+        plan = _plan(parameters, imported.weights, files)
+        for name, source in plan.items():
             # what is not joined may be a window onto the mapped file, which must not outlive a change of the file
             window = len(source.names) == 1
             _assign(net, name, parameters[name], assemble(source, files.tensor), kept, copy=window)
     tie: Callable[[], object] | None = getattr(net, "tie_weights", None)
     if tie is not None:
         tie()
+    net.hf = Binding(imported, plan)  # type: ignore[assignment]
 
 
 def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Files) -> dict[str, Source]:
@@ -128,9 +139,16 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Fil
     plan: dict[str, Source] = {}
     missing: list[str] = []
     misshapen: list[str] = []
+
+    def held(layout: Mapping[str, Source]) -> int:
+        """Tensors of the file that are this layout's, where layouts differ."""
+        return len(have.intersection(n for a in weights.alternatives if a in layout for n in layout[a].names))
+
+    layouts = sorted(weights.layouts(), key=held, reverse=True)
     for name, parameter in parameters.items():
-        known = [s for s in (weights.sources.get(name), *weights.alternatives.get(name, ())) if s is not None]
-        source = max(known, key=lambda s: len(have.intersection(s.names)) / len(s.names), default=Source((name,)))
+        known = [layout[name] for layout in layouts if name in layout]
+        # the layout that holds this parameter whole, else the one that the file seems to be in
+        source = next((s for s in known if have.issuperset(s.names)), known[0] if known else Source((name,)))
         plan[name] = source
         lacking = [n for n in source.names if n not in have]
         missing += lacking
@@ -269,7 +287,7 @@ def to_hf_state_dict(net: nn.Module, of: Literal["param", "grad"] = "param") -> 
     """
     if of not in ("param", "grad"):
         raise ValueError(f'of is {of!r}; give "param" or "grad"')
-    sources = _binding(net).imported.weights.sources
+    sources = _binding(net).sources
     out: dict[str, Tensor] = {}
     for name, parameter in net.named_parameters(remove_duplicate=True):
         value = parameter.detach() if of == "param" else parameter.grad

@@ -37,9 +37,11 @@ class WeightMap:
     alternatives: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
-    def names(self) -> set[str]:
-        """All tensors of the public file."""
-        return {n for s in self.sources.values() for n in s.names}
+    def layouts(self) -> list[dict[str, Source]]:
+        """The ways a file may hold the parameters, that of the published files first."""
+        count = max(map(len, self.alternatives.values()), default=0)
+        others = [{name: s[k] for name, s in self.alternatives.items() if k < len(s)} for k in range(count)]
+        return [dict(self.sources), *others]
 
 
 def layered(count: int, ours: str, theirs: str, entries: Mapping[str, Source]) -> dict[str, Source]:
