@@ -26,7 +26,8 @@ _SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 IGNORED = frozenset(
     """
-    _attn_implementation _name_or_path architectures attention_dropout attn_implementation auto_map bad_words_ids
+    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path add_cross_attention architectures
+    attention_dropout attn_implementation auto_map bad_words_ids
     begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
     diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id hidden_dropout id2label
@@ -36,10 +37,13 @@ IGNORED = frozenset(
     problem_type pruned_heads remove_invalid_values repetition_penalty return_dict return_dict_in_generate
     sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class
     top_k top_p torch_dtype torchscript transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
-    use_cache use_mamba_kernels
+    transformers.js_config use_cache use_mamba_kernels
     """.split()  # noqa: SIM905
 )
-"""Fields that change no number of a forward without dropout."""
+"""Fields that change no number of a forward without dropout.
+
+`pad_token_id` is among them: transformers gives that row of the embedding no gradient, here it has the one it earns.
+"""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
