@@ -30,8 +30,8 @@ CODES: dict[str, Code] = {
     ),
     "HYB002": Code(
         "text too large",
-        "A file is larger than 1 MiB, nested more than 100 levels deep, or has more than 200 operators in one "
-        "statement.",
+        "A file is larger than 1 MiB, has brackets or expressions nested more than 100 levels deep, or imports files "
+        "through more than 50 others. A sum of many terms is nested too: each `+` holds all that stands before it.",
     ),
     "HYB003": Code(
         "string is broken",
@@ -41,8 +41,8 @@ CODES: dict[str, Code] = {
     "HYB004": Code(
         "character has no meaning",
         "A character that the language does not know. Letters of names are ASCII only, so that two names which look "
-        "alike "
-        "are alike.",
+        "alike are alike. Control characters, and those that change the order in which text is shown, may stand "
+        "nowhere, not even in a comment.",
         "x += norm && attn",
     ),
     "HYB005": Code(

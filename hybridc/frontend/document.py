@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from hybridc.diagnostics import Sink
 from hybridc.frontend import ast
+from hybridc.frontend.lexemes import Lexeme
 from hybridc.frontend.parser import parse
 from hybridc.frontend.printer import layout, print_expr, quote, selector
-from hybridc.frontend.tokens import Lexeme, tokenize
+from hybridc.frontend.tokens import tokenize
 
 
 def print_spec(spec: ast.Spec) -> str:

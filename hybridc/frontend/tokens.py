@@ -1,13 +1,15 @@
-"""Spec text to tokens. Newlines end statements, except inside parentheses and where a line plainly goes on."""
+"""Spec text to tokens. What is no token is reported and, where it can be guessed, replaced by what was meant."""
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 import unicodedata
-from dataclasses import dataclass
 
-from hybridc.diagnostics import NO_SPAN, Sink, Span
+from hybridc.diagnostics import Sink, Span
+from hybridc.frontend.layout import MAX_ERRORS, layout
+from hybridc.frontend.lexemes import Lexeme
 
 KEYWORDS = frozenset(
     """
@@ -20,38 +22,24 @@ OPERATORS = {
     "=": "EQUAL", "{": "LBRACE", "}": "RBRACE", "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", ",": "COMMA",
     ":": "COLON", ".": "DOT", "|": "BAR", ";": "NL",
 }  # fmt: skip
-CONTINUES_AFTER = frozenset(
-    """
-    PIPE BAR PLUS MINUS SLASH FLOOR PERCENT EQ NE LE GE LT GT EQUAL AUGMENT COMMA RANGE COLON OR AND NOT IF ELSE
-    """.split()  # noqa: SIM905
-)
-"""A newline behind one of these does not end the statement."""
-CONTINUES_BEFORE = frozenset(
-    """
-    PIPE BAR PLUS MINUS SLASH FLOOR PERCENT EQ NE LE GE LT GT RANGE OR AND IF ELSE ON EXCEPT
-    """.split()  # noqa: SIM905
-)
-"""Nor does one in front of these."""
 
 MAX_LENGTH = 1 << 20
-MAX_DEPTH = 100
 
 _TOKEN = re.compile(
     r"(?P<blank>[ \t\r]+)|(?P<comment>\#[^\n]*)|(?P<newline>\n)"
-    r"|(?P<number>\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)"
+    r"|(?P<number>[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r'|(?P<string>"(?:[^"\\\n]|\\.)*")'
+    r"|(?P<foreign>&&?|\|\||!(?!=)|->|'[^'\n]*')"
     r"|(?P<operator>\*\*|\.\.|>>|\+=|==|!=|<=|>=|//|[*+\-/%<>={}()\[\],:.|;])"
 )
 
+_FOREIGN = {"&": ("AND", "and"), "&&": ("AND", "and"), "||": ("OR", "or"), "!": ("NOT", "not"), "->": ("PIPE", ">>")}
+"""Signs of other languages, and the token that is meant."""
 
-@dataclass(frozen=True, slots=True)
-class Lexeme:
-    """A token: its type as in the grammar, its text and its place."""
-
-    type: str
-    text: str
-    span: Span
+_REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)")
+"""Control characters, line ends of other kinds, signs that reorder what is shown, and halves of characters: a text
+could look different from what it means, in comments and strings too."""
 
 
 class Lines:
@@ -70,167 +58,141 @@ class Lines:
 
 
 def tokenize(text: str, file: str, sink: Sink) -> tuple[list[Lexeme], list[Lexeme]]:
-    """The tokens and the comments of a text; what is no token is reported and left out."""
+    """The tokens and the comments of a text. Nothing comes back when there is too much of it or too much wrong."""
     lines = Lines(text, file)
     if len(text) > MAX_LENGTH:
         sink.report("HYB002", lines.span(0, 0), f"{len(text)} characters of text", "split the spec into imported files")
         return [], []
-    tokens: list[Lexeme] = []
-    comments: list[Lexeme] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            at = _bad_character(text, at, lines, sink)
-            continue
-        start, at = at, match.end()
-        kind = match.lastgroup or ""
-        if kind == "blank":
-            continue
-        span = lines.span(start, at)
-        word = match.group()
+    scanner = _Scanner(text, lines)
+    scanner.run()
+    own = scanner.sink
+    tokens = scanner.tokens
+    if len(own.diagnostics) < MAX_ERRORS:
+        tokens = layout(tokens, own, scanner.cut_lines)
+    for d in own.diagnostics[:MAX_ERRORS]:
+        sink.report(d.code, d.span, d.label, d.help)
+    return (tokens, scanner.comments) if len(own.diagnostics) < MAX_ERRORS else ([], scanner.comments)
+
+
+class _Scanner:
+    """One walk over a text."""
+
+    def __init__(self, text: str, lines: Lines) -> None:
+        self.lines = lines
+        self.sink = Sink()
+        self.tokens: list[Lexeme] = []
+        self.comments: list[Lexeme] = []
+        self.cut_lines: set[int] = set()
+        for match in itertools.islice(_REFUSED.finditer(text), MAX_ERRORS):
+            shown = f"U+{ord(match.group()):04X}"
+            self.report(
+                "HYB004", match.start(), match.end(), f"the character {shown} is not allowed in a spec", "remove it"
+            )
+        self.text = _REFUSED.sub(" ", text)
+        if text.startswith("\ufeff"):
+            self.text = " " + self.text[1:]
+
+    def report(self, code: str, start: int, end: int, label: str, help: str) -> None:
+        self.sink.report(code, self.lines.span(start, end), label, help)
+
+    def add(self, type: str, text: str, start: int, end: int) -> None:
+        self.tokens.append(Lexeme(type, text, self.lines.span(start, end)))
+
+    def run(self) -> None:
+        text, at = self.text, 0
+        while at < len(text) and len(self.sink.diagnostics) < MAX_ERRORS:
+            match = _TOKEN.match(text, at)
+            at = self.unknown(at) if match is None else self.known(match)
+
+    def known(self, match: re.Match[str]) -> int:
+        """Adds a token and returns where to go on."""
+        text, (start, end) = self.text, match.span()
+        kind, word = match.lastgroup, match.group()
         if kind == "comment":
-            comments.append(Lexeme("COMMENT", word.rstrip(), span))
+            self.comments.append(Lexeme("COMMENT", word.rstrip(), self.lines.span(start, end)))
         elif kind == "newline":
-            tokens.append(Lexeme("NL", word, span))
+            if not self.tokens or self.tokens[-1].text != "\n":
+                self.add("NL", word, start, end)
         elif kind == "word":
-            tokens.append(Lexeme(_word_type(word, text, at), word, span))
+            return self.word(start, end)
+        elif kind == "number":
+            return self.number(start, end)
+        elif kind == "string":
+            self.add("STRING", word, start, end)
+        elif kind == "foreign":
+            self.foreign(word, start, end)
+        elif word == "." and text[end : end + 1].isdigit() and text[end].isascii() and self._starts_a_value():
+            self.report("HYB001", start, end, "a number starts with a digit", "write `0.` for `.`")
         elif kind == "operator":
-            tokens.append(Lexeme(OPERATORS[word], word, span))
+            self.add(OPERATORS[word], word, start, end)
+        return end
+
+    def _starts_a_value(self) -> bool:
+        return not self.tokens or self.tokens[-1].type not in ("NAME", "CALLNAME", "RSQB", "STAR", "POWER", "NUMBER")
+
+    def word(self, start: int, end: int) -> int:
+        text = self.text
+        if end < len(text) and not text[end].isascii() and _wordlike(text[end]):
+            return self.lookalike(start, end)
+        word = text[start:end]
+        if word in KEYWORDS:
+            type = word.upper()
+        elif word == "inf":
+            type = "NUMBER"
         else:
-            tokens.append(Lexeme(kind.upper(), word, span))
-    return _layout(tokens, sink), comments
-
-
-def _word_type(word: str, text: str, end: int) -> str:
-    if word in KEYWORDS:
-        return word.upper()
-    if word == "inf":
-        return "NUMBER"
-    return "CALLNAME" if text.startswith("(", end) else "NAME"
-
-
-def _bad_character(text: str, at: int, lines: Lines, sink: Sink) -> int:
-    """Reports what stands at `at` and returns where to go on."""
-    character = text[at]
-    if character == '"':
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        sink.report("HYB003", lines.span(at, end), "this string has no end on its line", 'close it with `"`')
+            type = "CALLNAME" if text.startswith("(", end) else "NAME"
+        self.add(type, word, start, end)
         return end
-    end = at + 1
-    if character.isalpha() or unicodedata.category(character)[0] in "LMN":
-        while end < len(text) and (text[end].isalnum() or text[end] == "_"):
+
+    def lookalike(self, start: int, at: int) -> int:
+        """A name from `start` with a letter at `at` that is not of ASCII."""
+        text, end = self.text, at + 1
+        while end < len(text) and _wordlike(text[end]):
             end += 1
-        name = unicodedata.name(character, "a letter that has no name")
-        sink.report(
-            "HYB004", lines.span(at, end), f"`{character}` is {name}, not an ASCII letter", "use A-Z, a-z, 0-9 and _"
-        )
+        name = unicodedata.name(text[at], "a letter that has no name")
+        self.report("HYB004", at, at + 1, f"`{text[at]}` is {name}, not an ASCII letter", "use A-Z, a-z, 0-9 and _")
+        self.add("CALLNAME" if text.startswith("(", end) else "NAME", text[start:end], start, end)
         return end
-    help = {
-        "'": 'strings are written with "',
-        "&": "write `and`",
-        "!": "write `not`",
-        "@": "remove it",
-        "$": "remove it",
-        "^": "remove it",
-    }.get(character, "remove it")
-    if character in "&" and text.startswith("&&", at):
-        end = at + 2
-    shown = repr(character)[1:-1] if not character.isprintable() else text[at:end]
-    sink.report("HYB004", lines.span(at, end), f"the character `{shown}` has no meaning here", help)
-    return end
+
+    def number(self, start: int, end: int) -> int:
+        text, stop = self.text, end
+        while stop < len(text) and _wordlike(text[stop]):
+            stop += 1
+        if stop > end:
+            help = "put a space or an operator between them; numbers look like 1, 4_096, 0.5 and 1e11"
+            self.report("HYB001", start, stop, f"`{text[start:stop][:40]}` is a number that runs into a name", help)
+        elif text.startswith(".", end) and not text.startswith("..", end):
+            stop = end + 1
+            self.report("HYB001", end, stop, "a number ends with a digit", f"write `{text[start:end][:40]}.0`")
+        self.add("NUMBER", text[start:end], start, stop)
+        return stop
+
+    def foreign(self, word: str, start: int, end: int) -> None:
+        if word[0] == "'":
+            self.report("HYB003", start, end, "strings stand between double quotes", 'strings are written with "')
+            self.add("STRING", '""', start, end)
+            return
+        type, meant = _FOREIGN[word]
+        self.report("HYB004", start, end, f"`{word}` has no meaning here", f"write `{meant}`")
+        self.add(type, meant, start, end)
+
+    def unknown(self, at: int) -> int:
+        """Reports what stands at `at`, which is no token, and returns where to go on."""
+        text, character = self.text, self.text[at]
+        if character == '"':
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+            self.report("HYB003", at, end, "this string has no end on its line", 'close it with `"`')
+            self.add("STRING", '""', at, end)
+            self.cut_lines.add(self.tokens[-1].span.line)
+            return end
+        if _wordlike(character):
+            return self.lookalike(at, at)
+        shown = character if character.isprintable() else f"U+{ord(character):04X}"
+        self.report("HYB004", at, at + 1, f"the character `{shown}` has no meaning here", "remove it")
+        return at + 1
 
 
-def _layout(tokens: list[Lexeme], sink: Sink) -> list[Lexeme]:
-    """Drops newlines that end nothing, limits nesting, and closes parentheses that a new statement shows to be open."""
-    out: list[Lexeme] = []
-    opened: list[Lexeme] = []
-    operators = 0
-    for n, token in enumerate(tokens):
-        if token.type in ("LPAR", "LSQB", "LBRACE"):
-            opened.append(token)
-            if len(opened) > MAX_DEPTH:
-                sink.report(
-                    "HYB002", token.span, f"more than {MAX_DEPTH} levels of nesting", "name inner parts with lets"
-                )
-                return []
-        elif token.type in ("RPAR", "RSQB", "RBRACE"):
-            if token.type == "RBRACE":
-                _close(opened, out, token, sink)
-            if opened:
-                opened.pop()
-        elif opened and opened[-1].type == "LPAR" and token.text in KEYWORDS and _next(tokens, n, 1).type == "EQUAL":
-            # an argument may be named like a word of the language: moe(shared=64)
-            token = Lexeme("NAME", token.text, token.span)
-        elif token.type in _NESTING:
-            operators += 1
-            if operators == MAX_OPERATORS:
-                label = f"more than {MAX_OPERATORS} operators in one statement"
-                sink.report("HYB002", token.span, label, "name inner parts with lets")
-                return []
-        if token.type == "NL":
-            if opened and opened[-1].type != "LBRACE" and token.text == "\n":
-                if not _starts_statement(tokens, n, out):
-                    continue
-                _close(opened, out, token, sink)
-            if token.text == "\n":
-                if out and (out[-1].type in CONTINUES_AFTER or out[-1].type == "NL"):
-                    continue
-                if out and _next(tokens, n, 1).type in CONTINUES_BEFORE:
-                    continue
-            operators = 0
-        out.append(token)
-    if opened:
-        end = tokens[-1]
-        for token in reversed(opened):
-            if token.type == "LBRACE":
-                sink.report("HYB001", token.span, "this `{` is never closed", "add the missing `}`")
-                out.append(Lexeme("RBRACE", "}", end.span))
-            else:
-                _close(opened, out, end, sink)
-    return out
-
-
-_NESTING = frozenset(
-    """
-    PLUS MINUS STAR SLASH FLOOR PERCENT OR AND NOT IF COLON
-    """.split()  # noqa: SIM905
-)
-MAX_OPERATORS = 200
-_CLOSERS = {"LPAR": ("RPAR", ")"), "LSQB": ("RSQB", "]")}
-_STARTS = frozenset(
-    """
-    IMPORT LET PARAM BLOCK SHARED MODEL PRECISION MESH RBRACE
-    """.split()  # noqa: SIM905
-)
-
-
-def _starts_statement(tokens: list[Lexeme], n: int, before: list[Lexeme]) -> bool:
-    """Whether a statement begins behind the newline `n`, although a parenthesis is open."""
-    first, second = _next(tokens, n, 1), _next(tokens, n, 2)
-    if first.type in _STARTS or (first.type == "NAME" and second.type == "AUGMENT"):
-        return True
-    return first.type == "NAME" and second.type == "EQUAL" and before[-1].type not in ("COMMA", "LPAR", "LSQB")
-
-
-def _close(opened: list[Lexeme], out: list[Lexeme], at: Lexeme, sink: Sink) -> None:
-    """Reports the parentheses open above the innermost brace and closes them."""
-    while opened and opened[-1].type != "LBRACE":
-        token = opened.pop()
-        type, text = _CLOSERS[token.type]
-        sink.report("HYB001", token.span, f"this `{token.text}` is never closed", f"add the missing `{text}`")
-        out.append(Lexeme(type, text, at.span))
-
-
-_END = Lexeme("", "", NO_SPAN)
-
-
-def _next(tokens: list[Lexeme], n: int, count: int) -> Lexeme:
-    """The `count`-th token behind `n` that is no newline."""
-    for token in tokens[n + 1 :]:
-        if token.type != "NL":
-            count -= 1
-            if not count:
-                return token
-    return _END
+def _wordlike(character: str) -> bool:
+    """Whether a reader would take the character for a part of a name."""
+    return character.isalnum() or character == "_" or unicodedata.category(character)[0] in "LMN"

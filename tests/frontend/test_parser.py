@@ -89,7 +89,7 @@ def test_arguments_may_be_named_like_words_of_the_language():
 
 
 ERRORS = [
-    ("let a = 1 +* 2", [(1, 12)], "expected an expression"),
+    ("let a = 1 +* 2", [(1, 12)], "write an expression in front of it"),
     ("model m {\n  layers = A (\n  head = b\n}", [(2, 14)], "add the missing `)`"),
     ("model m {\n  block A {\n    x += a\n", [(1, 9), (2, 11)], "add the missing `}`"),
     ("let a = (1\nlet b = 2", [(1, 9)], "add the missing `)`"),
@@ -103,11 +103,31 @@ ERRORS = [
     ("modle m { }", [(1, 1)], "did you mean `model`?"),
     ("let on = 1", [(1, 5)], "choose another name"),
     ("let a = $", [(1, 9)], "remove it"),
-    ("let a = 'b'", [(1, 9), (1, 11)], 'strings are written with "'),
+    ("let a = 'b'", [(1, 9)], 'strings are written with "'),
     ('let a = "\\q"', [(1, 9)], "the escapes are"),
     ("model a { }\nmodel b { }", [(2, 1)], "one `model`"),
     ("model m { layer = A }", [(1, 11)], "did you mean `layers`?"),
     ("let a = f(b=1, 2)", [(1, 16)], "give this one a name"),
+    ("let a = f(1, 2 3", [(1, 10)], "add the missing `)`"),
+    ("let a = b || c", [(1, 11)], "write `or`"),
+    ("let a = b -> c", [(1, 11)], "write `>>`"),
+    ("let a =\nlet b = 2", [(1, 8)], "finish the statement"),
+    ("let a == 2", [(1, 7)], "write `=` instead of `==`"),
+    ("falcon {\n  param dim = 64\n}", [(1, 1)], "write `model falcon {`"),
+    ("model m {\n  blok A {\n    x += a\n  }\n}", [(2, 8)], "did you mean `block`?"),
+    ("let a = .5", [(1, 9)], "write `0.`"),
+    ("let a = 1. + 2", [(1, 10)], "write `1.0`"),
+    ("let a = 0x10", [(1, 9)], "numbers look like"),
+    ("let a = M*3A", [(1, 11)], "put a space"),
+    ("let a = 1e400", [(1, 9)], "write `inf`"),
+    ("let a = \u0663", [(1, 9)], "use A-Z, a-z, 0-9"),
+    ("let n\u0430me = 1", [(1, 6)], "use A-Z"),
+    ('let a = f("abc, 3)\nlet b = 2', [(1, 11)], 'close it with `"`'),
+    ("let a = 1  # \u202e", [(1, 14)], "remove it"),
+    ('let a = "\x1b[31m"', [(1, 10)], "remove it"),
+    ("let a = 1\rlet b = 2", [(1, 10)], "remove it"),
+    ('let a = "\ud800"', [(1, 10)], "remove it"),
+    ("let a = " + "f(1 + -" * 99 + "1" + ")" * 99, [(1, 1)], "lets"),
     ("let a = " + "(" * 200, [(1, 109)], "lets"),
     ("let a = 1" + " + 1" * 300, None, "lets"),
     ("let a = \x00", [(1, 9)], None),
@@ -137,3 +157,61 @@ def test_all_syntax_errors_of_a_file_in_one_go():
     assert [d.span.line for d in sink.errors] == [2, 3, 5, 8]
     kept = [type(m).__name__ for m in spec.model.members]
     assert kept == ["Block", "Entry"] and len(spec.model.members[0].body) == 1
+
+
+@pytest.mark.parametrize("text", [e[0] for e in ERRORS if "\n" not in e[0] and "(" * 200 not in e[0]])
+def test_one_slip_is_one_diagnostic(text):
+    sink = Sink()
+    parse(text, sink=sink)
+    first = [d for d in sink.errors if d.span.start <= 14 or len(sink.errors) == 1]
+    assert len(sink.errors) <= 2 and first
+
+
+def test_what_was_expected_is_said_in_words():
+    for text, wanted in [
+        ("let a = f(1 2", "`(` is never closed"),
+        ("let a = f(1 = 2)", "unexpected `=`; expected `)`, `,` or an operator"),
+        ("let a = [1; 2]", "expected `]`, `,` or `for`"),
+        ("let = 3", "unexpected `=`; expected a name"),
+        ("model m\n{ }", "the line ends here; expected `{`"),
+        ("let a = * 2", "unexpected `*`; expected an expression"),
+    ]:
+        sink = Sink()
+        parse(text, sink=sink)
+        assert wanted in sink.errors[0].label, sink.errors[0].label
+
+
+def test_no_more_than_twenty_errors_however_long_the_text():
+    """Each of these takes minutes where the work grows with the square of the text."""
+    many = ["$" * 100_000, '"\n' * 100_000, "let = 3\n" * 2000, "(\nlet " * 20_000, "}" * 20_000, "\x00" * 100_000]
+    many += ["\u0430 " * 50_000, "\n;" * 20_000 + "$", "let a = (\n" * 2000, "\n" * 500_000 + "$"]
+    for text in many:
+        sink = Sink()
+        parse(text, sink=sink)
+        assert 1 <= len(sink.errors) <= 20, (text[:10], len(sink.errors))
+
+
+def test_words_of_the_language_are_names_in_selectors():
+    rule = parse("precision { fp32 on **.shared.down, shared except shared.up, mesh }").precision.rules[0]
+    names = [[step.name for step in selector.steps] for selector in (*rule.on, *rule.exclude)]
+    assert names == [["**", "shared", "down"], ["shared"], ["shared", "up"], ["mesh"]]
+
+
+def test_a_byte_order_mark_is_no_mistake():
+    assert parse("\ufefflet a = 1") == parse("let a = 1")
+
+
+@pytest.mark.parametrize("deep", ["f({})", "[{}]", "-{}", "not {}", "1 + ({})", "a: ({} >> b)", "1 if ({}) else 2"])
+def test_nesting_to_the_limit_is_fine_everywhere(deep):
+    """Below the limit every stage copes, above it there is a diagnostic: never a RecursionError."""
+    for levels in (40, 60, 90, 98, 99, 100, 101, 150):
+        text = "x"
+        for _ in range(levels):
+            text = deep.format(text)
+        spec = f"model m {{ block A {{ x += {text} }}\n embed = embedding(9, 8)\n layers = A\n head = {text} }}"
+        sink = hybridc.check(spec)
+        if all(d.code != "HYB002" for d in sink.errors):
+            assert hybridc.parse(hybridc.format_source(spec)) == hybridc.parse(spec)
+            repr(hybridc.parse(spec))
+        else:
+            assert levels > 45
