@@ -12,8 +12,9 @@ from hybridc.diagnostics import NO_SPAN, Diagnostic, Sink, did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.imports import load, load_text
 from hybridc.frontend.lower import lower
+from hybridc.frontend.overrides import override
 from hybridc.frontend.regions import lower_rules
-from hybridc.frontend.scope import Constant, Report
+from hybridc.frontend.scope import Report
 from hybridc.ir.graph import Module
 from hybridc.passes.pipeline import Timing, run
 
@@ -82,16 +83,12 @@ def analyse(
     spec: ast.Spec,
     sink: Sink,
     *,
-    params: Mapping[str, Any] | None = None,
-    mesh: Mapping[str, Any] | None = None,
     passes: Collection[str] | None = None,
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
 ) -> tuple[Module | None, tuple[Timing, ...]]:
     """Everything up to codegen: lowering, passes, precision rules. Mistakes go to `sink`; None where there are any."""
-    overrides = {k: constant(v) for k, v in (params or {}).items()}
-    axes = {k: str(v) for k, v in (mesh or {}).items()}
-    module = lower(spec, sink, params=overrides, mesh=axes)
+    module = lower(spec, sink)
     if module is None:
         return None, ()
     module, timings = run(module, sink, passes=passes, print_after=print_after, out=out)
@@ -103,21 +100,6 @@ def analyse(
     return replace(module, precision=rules), timings
 
 
-def constant(value: Any) -> Constant:
-    """A param's new value: numbers, booleans and words as the language writes them, from text or Python."""
-    if not isinstance(value, str):
-        return value  # type: ignore[no-any-return]
-    words: dict[str, Constant] = {"true": True, "false": False, "none": None}
-    if value in words:
-        return words[value]
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
-
-
 def check(
     source: Any,
     *,
@@ -127,7 +109,7 @@ def check(
 ) -> Sink:
     """All diagnostics of a spec. Never raises for a wrong spec."""
     spec, sink = read(source, include)
-    analyse(spec, sink, params=params, mesh=mesh)
+    analyse(override(spec, sink, params=params, mesh=mesh), sink)
     sink.sort()
     return sink
 
@@ -154,9 +136,8 @@ def compile(
     spec, sink = read(source, include)
     if target not in TARGETS:
         sink.report("HYB601", NO_SPAN, f"there is no target `{target}`", did_you_mean(target, TARGETS))
-    module, timings = analyse(
-        spec, sink, params=params, mesh=mesh, passes=passes, print_after=print_after, out=out
-    )  # fmt: skip
+    spec = override(spec, sink, params=params, mesh=mesh)
+    module, timings = analyse(spec, sink, passes=passes, print_after=print_after, out=out)
     sink.sort()
     sink.check()
     assert module is not None

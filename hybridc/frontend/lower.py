@@ -3,10 +3,9 @@ spans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hybridc.diagnostics import NO_SPAN, Sink, Span, did_you_mean
+from hybridc.diagnostics import Sink, Span, did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.body import lower_statements
 from hybridc.frontend.meshes import lower_mesh
@@ -139,16 +138,10 @@ def _is_layer(expr: ast.Expr) -> bool:
     return isinstance(expr, (ast.Call, ast.Pipe, ast.Parallel, ast.Label))
 
 
-def lower(
-    spec: ast.Spec,
-    sink: Sink,
-    *,
-    params: Mapping[str, Constant] | None = None,
-    mesh: Mapping[str, str] | None = None,
-) -> Module | None:
+def lower(spec: ast.Spec, sink: Sink) -> Module | None:
     """The module that a spec describes, not yet typed; None where an error leaves no module to go on with.
 
-    `params` override the model's params, `mesh` the sizes of mesh axes. Mistakes go to `sink`.
+    Mistakes go to `sink`.
     """
     report = Report(sink)
     scope = Scope()
@@ -164,11 +157,7 @@ def lower(
     check_name(model.name, model.span, "model", sink)
     _define(spec.members, scope, report)
     library = set(scope.names)
-    overrides = dict(params or {})
-    values = _params(model, scope, overrides, report)
-    for name in overrides:
-        names = [m.name for m in model.members if isinstance(m, ast.Param)]
-        sink.report("HYB101", NO_SPAN, f"the model has no param `{name}` to set", did_you_mean(name, names))
+    values = _params(model, scope, report)
     _define(tuple(m for m in model.members if isinstance(m, (ast.Let, ast.Block))), scope, report)
     entries: dict[str, ast.Entry] = {}
     for member in model.members:
@@ -187,7 +176,7 @@ def lower(
     head = state.entry("head", "x", entries["head"].value) if "head" in entries else None
     init = _init(entries.get("init"), scope, report)
     dtype = default_dtype(spec.precision, report)
-    axes = lower_mesh(spec.mesh, mesh or {}, scope, report)
+    axes = lower_mesh(spec.mesh, scope, report)
     if not unread:
         _unused(spec, scope, library, report)
     if embed is None or head is None or not layers:
@@ -258,10 +247,8 @@ def walk(node: object) -> list[ast.Node]:
     return out
 
 
-def _params(
-    model: ast.Model, scope: Scope, overrides: dict[str, Constant], report: Report
-) -> tuple[tuple[str, int | float | str | bool | None], ...]:
-    """Binds the model's params in order, overridden ones with their new value; returns them as constants."""
+def _params(model: ast.Model, scope: Scope, report: Report) -> tuple[tuple[str, int | float | str | bool | None], ...]:
+    """Binds the model's params in order and returns them as constants."""
     values: list[tuple[str, int | float | str | bool | None]] = []
     for member in model.members:
         if not isinstance(member, ast.Param):
@@ -272,9 +259,7 @@ def _params(
             continue
         value: Constant = None
         try:
-            if member.name in overrides:
-                value = overrides.pop(member.name)
-            elif member.value is None:
+            if member.value is None:
                 report.fail(
                     "HYB110", member.span, f"the param `{member.name}` has no value", "write `param name = value`"
                 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from hybridc.diagnostics import NO_SPAN, Span, did_you_mean
+from hybridc.diagnostics import Span, did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.printer import print_expr
 from hybridc.frontend.scope import Failed, Report, Scope, integer
@@ -20,10 +18,8 @@ FORMS: dict[str, tuple[str, ...]] = {
 """The axes of a mesh, and the forms besides a plain size that each takes."""
 
 
-def lower_mesh(
-    mesh: ast.Mesh | None, overrides: Mapping[str, str], scope: Scope, report: Report
-) -> tuple[MeshAxis, ...]:
-    """The axes of a spec in their canonical order, those from the command line in place of the spec's."""
+def lower_mesh(mesh: ast.Mesh | None, scope: Scope, report: Report) -> tuple[MeshAxis, ...]:
+    """The axes of a spec in their canonical order."""
     axes: dict[str, MeshAxis] = {}
     for axis in mesh.axes if mesh else ():
         if axis.name in axes:
@@ -33,26 +29,7 @@ def lower_mesh(
             axes[axis.name] = _axis(axis, scope, report)
         except Failed:
             continue
-    for name, text in overrides.items():
-        try:
-            axes[name] = _override(name, text, scope, report)
-        except Failed:
-            continue
     return tuple(axes[name] for name in FORMS if name in axes)
-
-
-def _override(name: str, text: str, scope: Scope, report: Report) -> MeshAxis:
-    """`tp=2` or `ep=hybrid(node=2, local=4)` from a command line."""
-    from hybridc.diagnostics import Sink
-    from hybridc.frontend.parser import parse
-
-    sink = Sink()
-    spec = parse(f"mesh {{ {name} = {text} }}", "<mesh>", sink)
-    if sink.errors or spec.mesh is None or len(spec.mesh.axes) != 1:
-        report.fail("HYB219", NO_SPAN, f"`{name}={text}` is not a mesh axis", "write for example tp=2,dp=fsdp(4)")
-    report.sink.sources.setdefault("<mesh>", f"mesh {{ {name} = {text} }}")
-    axis = spec.mesh.axes[0]
-    return _axis(ast.Axis(axis.name, axis.value, span=NO_SPAN), scope, report)
 
 
 def _axis(axis: ast.Axis, scope: Scope, report: Report) -> MeshAxis:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hybridc.codegen.package import is_package
 from hybridc.compiler import analyse, read
 from hybridc.diagnostics import Sink
+from hybridc.frontend.overrides import override
 from hybridc.ir.graph import Module
 
 
@@ -19,15 +19,10 @@ def read_module(
 
     Raises DiagnosticError.
     """
-    given: dict[str, object] = dict(params)
-    axes: dict[str, object] = dict(mesh)
     if is_package(source):
-        manifest = json.loads((source / "manifest.json").read_text(encoding="utf-8"))
-        given = {**manifest.get("params", {}), **given}
-        axes = {**manifest.get("mesh", {}), **axes}
         source = source / "spec.hyb"
     spec, sink = read(source, include)
-    module, _ = analyse(spec, sink, params=given, mesh=axes)
+    module, _ = analyse(override(spec, sink, params=params, mesh=mesh), sink)
     sink.check()
     if module is None:
         raise ValueError("a spec without mistakes has a module")

@@ -144,6 +144,14 @@ def test_the_manifest_says_what_was_compiled():
     assert manifest["layers"] == "Ssm * 2 Attn SsmMoe"
 
 
+def test_the_emitted_spec_says_what_was_set():
+    """Compiling it again gives the same module, without setting anything."""
+    set_ = hybridc.compile(DEMO, params={"dim": "80"}, mesh={"dp": "fsdp(2)", "ep": "hybrid(node=2, local=2)"})
+    assert "param dim = 80" in set_.source["spec.hyb"] and "ep = hybrid(node=2, local=2)" in set_.source["spec.hyb"]
+    again = hybridc.compile(set_.source["spec.hyb"])
+    assert again.ir == set_.ir and again.source == set_.source
+
+
 EVIL = [
     '"""; import os; """', "\\\"\\\"\\\"", "a\\nimport os", "{x}", "\\\\", "'''",
 ]  # fmt: skip
