@@ -12,6 +12,9 @@ from hybridc.frontend import ast
 from hybridc.frontend.parser import parse
 from hybridc.frontend.tokens import MAX_LENGTH
 
+MAX_CHAIN = 50
+"""Files between a spec and one that it imports."""
+
 
 def load(path: str | Path, *, include: Sequence[str | Path] = ()) -> tuple[ast.Spec, Sink]:
     """The spec in a file, its imports' lets and blocks in front of its own, and a sink with what was wrong so far."""
@@ -63,6 +66,10 @@ class _Loader:
                 continue
             if found in self.seen:
                 continue
+            if len(chain) > MAX_CHAIN:
+                label = f"more than {MAX_CHAIN} files that import one another"
+                self.sink.report("HYB002", item.span, label, "import what is needed directly")
+                continue
             self.seen.add(found)
             text = _read(found, item.path, item.span, self.sink)
             if text is None:
@@ -78,32 +85,38 @@ class _Loader:
 
     def _find(self, item: ast.Import, path: Path | None) -> Path | None:
         """The file that an import names, or None after a report."""
-        name = Path(item.path)
-        if name.is_absolute() or ".." in name.parts or "\\" in item.path or not item.path or "\0" in item.path:
-            self.sink.report(
-                "HYB401", item.span, f"`{item.path}` leaves the folder of its file", "import a file below it, or use -I"
-            )
+        name, shown = Path(item.path), _shown(item.path)
+        if name.is_absolute() or ".." in name.parts or "\\" in item.path or not item.path:
+            label = f"`{shown}` leaves the folder of its file"
+            self.sink.report("HYB401", item.span, label, "import a file below it, or use -I")
             return None
         roots = [path.parent] if path is not None else []
         for root in (*roots, *self.include):
-            target = (root / name).resolve()
-            if not target.exists():
+            try:
+                target = (root / name).resolve(strict=True)
+                inside = target.is_relative_to(root.resolve())
+            except (OSError, RuntimeError, ValueError):
+                # not there, or a name too long for a file, or links in a circle
                 continue
-            if not target.is_relative_to(root.resolve()):
-                self.sink.report(
-                    "HYB401", item.span, f"`{item.path}` is a link out of its folder", "import a file below it"
-                )
+            if not inside:
+                label = f"`{shown}` is a link out of its folder"
+                self.sink.report("HYB401", item.span, label, "import a file below it")
                 return None
             return target
         where = "the folders given with -I" if path is None else "its folder or those given with -I"
-        self.sink.report(
-            "HYB400", item.span, f"there is no `{item.path}` in {where}", "check the name, or add -I FOLDER"
-        )
+        self.sink.report("HYB400", item.span, f"there is no `{shown}` in {where}", "check the name, or add -I FOLDER")
         return None
+
+
+def _shown(path: str) -> str:
+    """A path on one line and of a readable length."""
+    text = "".join(c if c.isprintable() else "?" for c in path)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _read(path: Path, shown: str, span: Span, sink: Sink) -> str | None:
     """A file's text, or None after a report."""
+    shown = _shown(shown)
     try:
         if path.is_dir():
             sink.report("HYB400", span, f"`{shown}` is a folder", "name a spec file")
@@ -115,6 +128,9 @@ def _read(path: Path, shown: str, span: Span, sink: Sink) -> str | None:
             sink.report("HYB002", span, f"`{shown}` is larger than {4 * MAX_LENGTH} bytes", "split it")
             return None
         data = path.read_bytes()
+    except ValueError:
+        sink.report("HYB400", span, f"`{shown}` is no name of a file", "check the name")
+        return None
     except OSError as error:
         help = "check the name" if isinstance(error, FileNotFoundError) else "check that you may read it"
         sink.report("HYB400", span, f"`{shown}` cannot be read: {error.strerror or error}", help)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import pkgutil
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 from lark import Lark, Token
@@ -12,7 +12,7 @@ from lark.exceptions import UnexpectedToken, VisitError
 from lark.lexer import Lexer
 
 from hybridc.diagnostics import Sink
-from hybridc.frontend import ast, remedies
+from hybridc.frontend import ast, remedies, tables
 from hybridc.frontend.layout import MAX_ERRORS
 from hybridc.frontend.lexemes import Lexeme
 from hybridc.frontend.tokens import tokenize
@@ -33,9 +33,11 @@ class _Given(Lexer):
 
 @functools.cache
 def _lark() -> Lark:
-    """The parser's tables, made once a process (about 80 ms)."""
-    grammar = files("hybridc.frontend").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer=_Given, propagate_positions=True)
+    """The parser, made or loaded once a process."""
+    grammar = pkgutil.get_data("hybridc.frontend", "grammar.lark")
+    if grammar is None:
+        raise FileNotFoundError("grammar.lark")
+    return tables.parser(grammar.decode("utf-8"), _Given)
 
 
 def _token(lexeme: Lexeme) -> Token:

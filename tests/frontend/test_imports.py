@@ -101,3 +101,40 @@ def test_names_may_not_be_defined_twice_across_files(folder):
     path = main(folder, "lib/common.hyb")
     path.write_text(path.read_text().replace("embed =", "let norm = layernorm()\n  embed ="))
     assert "HYB103" in codes(path)
+
+
+def test_names_that_no_file_can_have(folder):
+    assert codes(main(folder, "a" * 5000)).count("HYB400") == 1
+    os.symlink("two", folder / "one")
+    os.symlink("one", folder / "two")
+    assert "HYB400" in codes(main(folder, "one"))
+    assert codes(folder / "one") == codes(folder / ("x" * 5000)) == ["HYB400"]
+    label = next(d.label for d in hybridc.check(main(folder, "a\\nb" + "c" * 500)).diagnostics if d.code == "HYB400")
+    assert "\n" not in label and len(label) < 200
+
+
+def test_a_long_chain_of_imports_is_refused_and_a_shorter_one_read(folder):
+    for n in range(400):
+        (folder / f"n{n}.hyb").write_text(f'import "n{n + 1}.hyb"\nlet a{n} = 1\n')
+    (folder / "n400.hyb").write_text(LIBRARY)
+    assert "HYB002" in codes(main(folder, "n0.hyb"))
+    assert codes(main(folder, "n360.hyb")) == []
+
+
+def test_two_files_that_define_one_name(folder):
+    (folder / "a.hyb").write_text("let norm = rmsnorm()\n")
+    (folder / "b.hyb").write_text("\nlet norm = layernorm()\nblock M { x += norm >> swiglu(8) }")
+    path = main(folder, "a.hyb")
+    path.write_text('import "b.hyb"\n' + path.read_text())
+    twice = next(d for d in hybridc.check(path).diagnostics if d.code == "HYB103")
+    assert twice.span.file.endswith("a.hyb") and twice.span.line == 1
+    assert [(s.file.rsplit("/")[-1], s.line) for s, _ in twice.related] == [("b.hyb", 2)]
+
+
+def test_mistakes_of_imported_files_are_shown_with_their_lines(folder):
+    from hybridc.diagnostics.render import render_text
+
+    (folder / "lib" / "common.hyb").write_text("let norm = rmsnorm(epz=1)\n" + LIBRARY.split("\n", 1)[1])
+    sink = hybridc.check(main(folder, "lib/common.hyb"))
+    shown = render_text(sink.diagnostics, sink.sources)
+    assert "lib/common.hyb:1:20" in shown and "let norm = rmsnorm(epz=1)" in shown
