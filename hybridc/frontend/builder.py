@@ -1,232 +1,77 @@
 """The Python builder: the same AST as spec text, from expressions.
 
 `x + f + g` in a block's function is two residual sublayers, as `x += f` and `x += g` are; ops that are piped into
-nothing
-read the residual stream.
+nothing read the residual stream.
 """
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Callable
-from typing import Any, overload
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.diagnostics import NO_SPAN, Sink, did_you_mean
 from hybridc.frontend import ast
+from hybridc.frontend.depth import MAX_NESTING, too_deep
+from hybridc.frontend.expressions import (
+    BlockRef,
+    E,
+    call,
+    concat,
+    dynamic,
+    error,
+    fp8,
+    fsdp,
+    hybrid,
+    kaiming,
+    mesh,
+    name,
+    normal,
+    op_factory,
+    pattern,
+    replicate,
+    seq,
+    to_node,
+    word,
+)  # fmt: skip
 from hybridc.frontend.names import check_name
 
+__all__ = [
+    "PUBLIC", "BlockRef", "E", "Model", "call", "concat", "dynamic", "fp8", "fsdp", "hybrid", "kaiming", "mesh",
+    "name", "normal", "op_factory", "pattern", "replicate", "rule", "seq", "to_node",
+]  # fmt: skip
+
 PUBLIC = (
-    "Model",
-    "E",
-    "seq",
-    "concat",
-    "mesh",
-    "fp8",
-    "fsdp",
-    "replicate",
-    "dynamic",
-    "hybrid",
-    "name",
-    "normal",
-    "kaiming",
-)
+    "Model", "E", "seq", "pattern", "concat", "mesh", "rule", "fp8", "fsdp", "replicate", "dynamic", "hybrid", "name",
+    "normal", "kaiming",
+)  # fmt: skip
 """What `hybridc.NAME` finds here besides ops."""
 
-
-def _error(label: str, help: str, code: str = "HYB111") -> DiagnosticError:
-    return DiagnosticError([Diagnostic(code, NO_SPAN, label, help)])
-
-
-class E:
-    """An expression of the language. Operators build larger ones: `>>`, `|`, `+`, `*`, `-`, `/`, `%`, comparisons."""
-
-    __hash__ = object.__hash__
-
-    def __init__(self, node: ast.Expr) -> None:
-        self.node = node
-
-    def __rshift__(self, other: Any) -> E:
-        left = self.node.stages if isinstance(self.node, ast.Pipe) else (self.node,)
-        node = to_node(other)
-        right = node.stages if isinstance(node, ast.Pipe) else (node,)
-        return E(ast.Pipe((*left, *right)))
-
-    def __or__(self, other: Any) -> E:
-        left = self.node.branches if isinstance(self.node, ast.Parallel) else (self.node,)
-        return E(ast.Parallel((*left, to_node(other))))
-
-    def _binary(self, op: str, other: Any, swap: bool = False) -> E:
-        left, right = self.node, to_node(other)
-        return E(ast.Binary(op, right, left) if swap else ast.Binary(op, left, right))
-
-    def __add__(self, other: Any) -> E:
-        return self._binary("+", other)
-
-    def __radd__(self, other: Any) -> E:
-        return self._binary("+", other, True)
-
-    def __sub__(self, other: Any) -> E:
-        return self._binary("-", other)
-
-    def __mul__(self, other: Any) -> E:
-        return self._binary("*", other)
-
-    def __rmul__(self, other: Any) -> E:
-        return self._binary("*", other, True)
-
-    def __truediv__(self, other: Any) -> E:
-        return self._binary("/", other)
-
-    def __floordiv__(self, other: Any) -> E:
-        return self._binary("//", other)
-
-    def __mod__(self, other: Any) -> E:
-        return self._binary("%", other)
-
-    def __lt__(self, other: Any) -> E:
-        return self._binary("<", other)
-
-    def __le__(self, other: Any) -> E:
-        return self._binary("<=", other)
-
-    def __gt__(self, other: Any) -> E:
-        return self._binary(">", other)
-
-    def __ge__(self, other: Any) -> E:
-        return self._binary(">=", other)
-
-    def __neg__(self) -> E:
-        return E(ast.Unary("-", self.node))
-
-    def eq(self, other: Any) -> E:
-        """`self == other` in the language (Python's `==` compares expressions)."""
-        return self._binary("==", other)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, E) and self.node == other.node
-
-    def __bool__(self) -> bool:
-        raise _error(
-            "a spec's expression has no truth value in Python", "use `.where(then, other)` for a choice in the spec"
-        )
-
-    def where(self, then: Any, other: Any) -> E:
-        """`then if self else other` in the language."""
-        return E(ast.Conditional(self.node, to_node(then), to_node(other)))
-
-    def named(self, label: str) -> E:
-        """`label: self`: names a submodule."""
-        return E(ast.Label(label, self.node))
-
-    def __repr__(self) -> str:
-        from hybridc.frontend.printer import print_expr
-
-        return print_expr(self.node)
+_ENTRIES = ("embed", "layers", "head", "mtp", "init")
+_SELECTOR = re.compile(r"[A-Za-z0-9_.*\[\]:, -]+")
 
 
-class BlockRef(E):
-    """A defined block: `H * 4` and `H(window=4096)` are layers."""
-
-    def __init__(self, block: str) -> None:
-        super().__init__(ast.Name(block))
-        self.block = block
-
-    def __call__(self, *args: Any, **kwargs: Any) -> E:
-        return E(_call(self.block, args, kwargs))
-
-
-def to_node(value: Any) -> ast.Expr:
-    """A Python value as a node. Raises DiagnosticError (HYB111) for a type that the language lacks."""
-    match value:
-        case E():
-            return value.node
-        case None:
-            return ast.Nil()
-        case bool():
-            return ast.Bool(value)
-        case int() | float():
-            return ast.Num(value) if value >= 0 else ast.Unary("-", ast.Num(-value))
-        case str():
-            return ast.Name(value) if value.isidentifier() and value.isascii() else ast.Str(value)
-        case tuple():
-            return ast.TupleExpr(tuple(map(to_node, value)))
-        case list():
-            return ast.ListExpr(tuple(map(to_node, value)))
-        case range() if value.step == 1:
-            return ast.Range(to_node(value.start), to_node(value.stop))
-        case _:
-            shown = type(value).__name__
-            raise _error(f"a value of type {shown} has no form in the language", "use numbers, strings, tuples or ops")
-
-
-def _call(func: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ast.Call:
-    keywords = tuple(
-        ast.Keyword(k.rstrip("_") if keyword.iskeyword(k[:-1]) else k, to_node(v)) for k, v in kwargs.items()
-    )
-    return ast.Call(func, tuple(map(to_node, args)), keywords)
-
-
-def op_factory(name: str) -> Callable[..., E]:
-    """The function that makes calls of an op: `op_factory("attention")(heads=4)`. Raises AttributeError for no op."""
-    from hybridc.ir.ops import find, names
-
-    if find(name) is None and name not in names():
-        raise AttributeError(name)
-
-    def make(*args: Any, **kwargs: Any) -> E:
-        return E(_call(name, args, kwargs))
-
-    make.__name__ = make.__qualname__ = name
-    return make
-
-
-def seq(*layers: Any) -> E:
-    """`(A B C)`: layers one after the other."""
-    nodes = tuple(map(to_node, layers))
-    return E(nodes[0] if len(nodes) == 1 else ast.Sequence(nodes))
-
-
-def concat(*values: Any) -> E:
-    """`concat(a, b)`: values joined on the last dim."""
-    return E(_call("concat", values, {}))
-
-
-def name(identifier: str) -> E:
-    """A bare name, such as a format or a value of the block."""
-    return E(ast.Name(identifier))
-
-
-def _format(func: str) -> Callable[..., E]:
-    def make(*args: Any, **kwargs: Any) -> E:
-        return E(_call(func, args, kwargs))
-
-    return make
-
-
-fp8, fsdp, replicate, hybrid = _format("fp8"), _format("fsdp"), _format("replicate"), _format("hybrid")
-normal, kaiming = _format("normal"), _format("kaiming")
-
-
-def dynamic(low: int, high: int) -> E:
-    """`dynamic(low..high)`: context-parallel sizes, both ends included."""
-    return E(ast.Call("dynamic", (ast.Range(to_node(low), to_node(high)),)))
-
-
-def mesh(**axes: Any) -> ast.Mesh:
-    """`mesh { tp = 2 }`."""
-    return ast.Mesh(tuple(ast.Axis(k, to_node(v)) for k, v in axes.items()))
+def rule(format: Any, *on: str, exclude: Sequence[str] | str = ()) -> ast.Default | ast.Rule:
+    """`FORMAT on SELECTORS except SELECTORS`; without selectors, `default FORMAT`."""
+    node = to_node(format)
+    without = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    if on:
+        return ast.Rule(node, _selectors(on), _selectors(without))
+    if without:
+        raise error("a default has no exceptions", "name what the rule is on, or write a later rule", "HYB110")
+    return ast.Default(node)
 
 
 class Model:
     """A model in the making. Keyword arguments are its params.
 
-    Settable: `embed`, `layers`, `head`, `mtp`, `init`, `mesh` (see `hybridc.mesh`). A model equals the AST of its text.
+    Settable, in any order: `embed`, `layers`, `head`, `mtp`, `init`; `mesh` (made by `hybridc.mesh`); and `precision`
+    (a format, or a list of formats and `hybridc.rule`s). `m.precision(format, *selectors, exclude=())` adds one rule.
+    A model equals the AST of its text.
     """
 
-    _ENTRIES = ("embed", "layers", "head", "mtp", "init")
-
     def __init__(self, name: str, **params: Any) -> None:
-        _checked(name, "model")
         self.name = name
         self._members: list[ast.Member] = []
         self._entries: dict[str, ast.Expr] = {}
@@ -237,58 +82,69 @@ class Model:
 
     def param(self, name: str, value: Any) -> E:
         """`param name = value`; the result stands for it."""
-        _checked(name, "param")
-        self._members.append(ast.Param(name, to_node(value)))
+        self._members.append(ast.Param(_checked(name, "param"), to_node(value)))
         return E(ast.Name(name))
 
     def let(self, name: str, value: Any) -> E:
         """`let name = value`; the result stands for it."""
-        _checked(name, "let")
-        self._members.append(ast.Let(name, to_node(value)))
+        self._members.append(ast.Let(_checked(name, "let"), to_node(value)))
         return E(ast.Name(name))
 
     def block(self, name: str, body: Callable[..., Any], *, shared: int | None = None, **params: Any) -> BlockRef:
-        """`block name(params) { ... }`.
+        """`block name(params) { ... }`; a param whose default is `...` must be given where the block is used.
 
-        `body` takes x, or x and x0, and the params by name as expressions. It returns the new stream: `x + a + b` is
-        `x += a; x += b`, anything else `x = ...`.
+        `body` takes the stream, as its second argument the embedding's result if it wants that (or by the name x0),
+        and by their names the params and `layer`. It returns the new stream: `x + a + b` is `x += a; x += b`,
+        anything else `x = ...`. `shared=2` is `shared(2) block`; True is one set of weights.
         """
         _checked(name, "block")
-        import inspect
-
-        x = E(ast.Name("x"))
-        wanted = inspect.signature(body).parameters
-        arguments = {k: E(ast.Name(k)) for k in (*params, "x0", "layer") if k in wanted}
-        result = to_node(body(x, **arguments))
-        formals = tuple(ast.Param(k, None if v is ... else to_node(v)) for k, v in params.items())
-        self._members.append(ast.Block(name, formals, _statements(result), shared))
+        formals = tuple(
+            ast.Param(word(key, "block param"), None if value is ... else to_node(value))
+            for key, value in params.items()
+        )
+        made = ast.Block(name, formals, _statements(to_node(_run(name, body, params))), _weight_sets(shared))
+        self._members.append(made)
         return BlockRef(name)
 
-    def precision(self, format: Any, *on: str, exclude: tuple[str, ...] | str = ()) -> None:
-        """`FORMAT on SELECTORS except SELECTORS`; without selectors, the default."""
-        node = to_node(format)
-        if not on:
-            self._rules.append(ast.Default(node))
-            return
-        without = (exclude,) if isinstance(exclude, str) else exclude
-        self._rules.append(ast.Rule(node, _selectors(on), _selectors(without)))
+    def precision(self, format: Any, *on: str, exclude: Sequence[str] | str = ()) -> None:
+        """Adds `FORMAT on SELECTORS except SELECTORS`; without selectors, the default."""
+        self._rules.append(rule(format, *on, exclude=exclude))
 
     def __setattr__(self, key: str, value: Any) -> None:
-        if key in self._ENTRIES:
+        if key in _ENTRIES:
             self._entries[key] = to_node(value)
         elif key == "mesh":
-            if not isinstance(value, ast.Mesh):
-                raise _error("a model's mesh is made by hybridc.mesh", "write m.mesh = hybridc.mesh(tp=2)")
+            if value is not None and not isinstance(value, ast.Mesh):
+                raise error("a model's mesh is made by hybridc.mesh", "write m.mesh = hybridc.mesh(tp=2)")
             self._mesh = value
-        else:
+        elif key == "precision":
+            self._rules = _rules(value)
+        elif key == "name":
+            super().__setattr__(key, _checked(value, "model"))
+        elif key.startswith("_"):
             super().__setattr__(key, value)
+        else:
+            options = [*_ENTRIES, "mesh", "precision", "name"]
+            raise error(f"a model has no part `{key}`", did_you_mean(key, options), "HYB006")
+
+    def __getattr__(self, key: str) -> Any:
+        entries = self.__dict__.get("_entries", {})
+        if key in entries:
+            return E(entries[key])
+        if key == "mesh":
+            return self._mesh
+        known = key in _ENTRIES
+        raise AttributeError(f"the model has no `{key}` yet" if known else f"a model has no attribute `{key}`")
 
     @property
     def ast(self) -> ast.Spec:
-        """The spec that has been built so far."""
-        entries = tuple(ast.Entry(k, self._entries[k]) for k in self._ENTRIES if k in self._entries)
+        """The spec that has been built so far. Raises DiagnosticError (HYB002) for nesting that no text may have."""
+        entries = tuple(ast.Entry(k, self._entries[k]) for k in _ENTRIES if k in self._entries)
         precision = ast.Precision(tuple(self._rules)) if self._rules else None
-        return ast.Spec((), (), ast.Model(self.name, (*self._members, *entries)), precision, self._mesh)
+        spec = ast.Spec((), (), ast.Model(self.name, (*self._members, *entries)), precision, self._mesh)
+        if too_deep(spec):
+            raise error(f"more than {MAX_NESTING} levels of nesting", "name inner parts with lets", "HYB002")
+        return spec
 
     def to_spec(self) -> str:
         """Canonical text; parsing it gives a spec equal to this model."""
@@ -296,10 +152,6 @@ class Model:
 
         return print_spec(self.ast)
 
-    @overload
-    def __eq__(self, other: Model) -> bool: ...
-    @overload
-    def __eq__(self, other: object) -> bool: ...
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Model):
             return self.ast == other.ast
@@ -308,12 +160,58 @@ class Model:
     __hash__ = object.__hash__
 
 
-def _checked(name: str, what: str) -> None:
-    from hybridc.diagnostics import Sink
-
+def _checked(name: Any, what: str) -> str:
+    """The name, if a `what` may have it."""
+    word(name, f"{what} name")
     sink = Sink()
     check_name(name, NO_SPAN, what, sink)
     sink.check()
+    return str(name)
+
+
+def _weight_sets(shared: Any) -> int | None:
+    if shared is None or shared is False:
+        return None
+    if not isinstance(shared, int) or shared < 1:
+        raise error(f"shared={shared!r} is no number of weight sets", "write shared=1 or more, or True", "HYB112")
+    return int(shared)
+
+
+def _run(name: str, body: Callable[..., Any], params: dict[str, Any]) -> Any:
+    """What the block's function returns for the stream, x0 and the params that it asks for."""
+    try:
+        wanted = list(inspect.signature(body).parameters.values())
+    except (TypeError, ValueError):
+        help = "write for example lambda x: x + hybridc.rmsnorm()"
+        raise error(f"the body of block `{name}` is not a function", help) from None
+    kinds = inspect.Parameter
+    if not wanted or wanted[0].kind in (kinds.KEYWORD_ONLY, kinds.VAR_KEYWORD):
+        raise error(f"the body of block `{name}` takes no stream", "let its first argument be x")
+    args: list[Any] = [E(ast.Name("x"))]
+    kwargs: dict[str, Any] = {}
+    for place, parameter in enumerate(wanted[1:], 1):
+        if parameter.kind is kinds.VAR_KEYWORD:
+            kwargs |= {key: E(ast.Name(key)) for key in params if key not in kwargs}
+            continue
+        if parameter.kind is kinds.VAR_POSITIONAL:
+            continue
+        known = parameter.name in params or parameter.name in ("x0", "layer")
+        if not known and parameter.default is not kinds.empty:
+            continue
+        if not known and (place != 1 or parameter.kind is kinds.KEYWORD_ONLY):
+            help = did_you_mean(parameter.name, [*params, "x0", "layer"])
+            raise error(
+                f"the body of block `{name}` asks for `{parameter.name}`, which the block lacks", help, "HYB101"
+            )
+        value = E(ast.Name(parameter.name if known else "x0"))
+        if parameter.kind is kinds.POSITIONAL_ONLY or not known:
+            args.append(value)
+        else:
+            kwargs[parameter.name] = value
+    result = body(*args, **kwargs)
+    if result is None:
+        raise error(f"the body of block `{name}` returns nothing", "return the new stream, such as x + a")
+    return result
 
 
 def _statements(result: ast.Expr) -> tuple[ast.Statement, ...]:
@@ -328,14 +226,27 @@ def _statements(result: ast.Expr) -> tuple[ast.Statement, ...]:
     return (ast.Statement("x", "=", result),)
 
 
+def _rules(value: Any) -> list[ast.Default | ast.Rule]:
+    """What `m.precision = value` means."""
+    if value is None:
+        return []
+    if isinstance(value, ast.Precision):
+        return list(value.rules)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item if isinstance(item, (ast.Default, ast.Rule)) else rule(item) for item in items]
+
+
 def _selectors(texts: tuple[str, ...]) -> tuple[ast.Selector, ...]:
     from hybridc.frontend.parser import parse
 
     out: list[ast.Selector] = []
     for text in texts:
-        spec = parse(f"precision {{ fp32 on {text} }}", "<selector>")
-        rule = spec.precision.rules[0] if spec.precision else None
-        if not isinstance(rule, ast.Rule) or rule.exclude or len(spec.precision.rules) != 1:  # type: ignore[union-attr]
-            raise _error(f"`{text}` is not a selector", "write for example layers[1:-1].attn", "HYB001")
-        out += rule.on
+        sink = Sink()
+        rules: tuple[ast.Default | ast.Rule, ...] = ()
+        if isinstance(text, str) and _SELECTOR.fullmatch(text):
+            spec = parse(f"precision {{ fp32 on {text} }}", "<selector>", sink)
+            rules = spec.precision.rules if spec.precision else ()
+        if len(rules) != 1 or not isinstance(rules[0], ast.Rule) or rules[0].exclude or sink.errors:
+            raise error(f"{str(text)[:40]!r} is not a selector", "write for example layers[1:-1].attn", "HYB001")
+        out += rules[0].on
     return tuple(out)

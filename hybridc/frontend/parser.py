@@ -13,10 +13,11 @@ from lark.lexer import Lexer
 
 from hybridc.diagnostics import Sink
 from hybridc.frontend import ast, remedies, tables
+from hybridc.frontend.depth import MAX_NESTING, too_deep
 from hybridc.frontend.layout import MAX_ERRORS
 from hybridc.frontend.lexemes import Lexeme
 from hybridc.frontend.tokens import tokenize
-from hybridc.frontend.tree import Misplaced, ToAst, check_depth
+from hybridc.frontend.tree import Misplaced, ToAst
 
 _RENAMED = {"AUGMENT": "_AUGMENT", "BAR": "_BAR", "PIPE": "_PIPE", "RANGE": "_RANGE", "NL": "_NL"}
 
@@ -68,7 +69,9 @@ def _recovering(lexemes: list[Lexeme], file: str, sink: Sink) -> ast.Spec:
             made = ToAst(file).transform(_lark().parse([_token(x) for x in lexemes]))
             if not isinstance(made, ast.Spec):
                 raise TypeError(f"the grammar made a {type(made).__name__}")
-            check_depth(made)
+            if deep := too_deep(made):
+                label = f"more than {MAX_NESTING} levels of nesting"
+                raise Misplaced("HYB002", deep.span, label, "name inner parts with lets")
             return made
         except UnexpectedToken as error:
             at = _position(lexemes, error.token)

@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 _FOREIGN = {"&": ("AND", "and"), "&&": ("AND", "and"), "||": ("OR", "or"), "!": ("NOT", "not"), "->": ("PIPE", ">>")}
 """Signs of other languages, and the token that is meant."""
 
-_REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)")
+REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]|\r(?!\n)")
 """Control characters, line ends of other kinds, signs that reorder what is shown, and halves of characters: a text
 could look different from what it means, in comments and strings too."""
 
@@ -83,12 +83,12 @@ class _Scanner:
         self.tokens: list[Lexeme] = []
         self.comments: list[Lexeme] = []
         self.cut_lines: set[int] = set()
-        for match in itertools.islice(_REFUSED.finditer(text), MAX_ERRORS):
+        for match in itertools.islice(REFUSED.finditer(text), MAX_ERRORS):
             shown = f"U+{ord(match.group()):04X}"
             self.report(
                 "HYB004", match.start(), match.end(), f"the character {shown} is not allowed in a spec", "remove it"
             )
-        self.text = _REFUSED.sub(" ", text)
+        self.text = REFUSED.sub(" ", text)
         if text.startswith("\ufeff"):
             self.text = " " + self.text[1:]
 

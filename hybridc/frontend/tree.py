@@ -264,34 +264,3 @@ class ToAst(Transformer_NonRecursive):  # type: ignore[type-arg]
 
     def label(self, meta: Meta, children: list[Any]) -> ast.Label:
         return ast.Label(str(children[0]), children[1], span=self._span(meta))
-
-
-MAX_NESTING = 100
-"""Expressions inside expressions. Later stages walk them by recursion."""
-
-
-def check_depth(spec: ast.Spec) -> None:
-    """Raises Misplaced for an expression nested too deeply, at the whole statement's place."""
-    statements: list[ast.Node] = []
-    for member in (*spec.members, *(spec.model.members if spec.model else ())):
-        statements += [*member.params, *member.body] if isinstance(member, ast.Block) else [member]
-    statements += [*(spec.precision.rules if spec.precision else ()), *(spec.mesh.axes if spec.mesh else ())]
-    for statement in statements:
-        level: list[Any] = [statement]
-        depth = 0
-        while level:
-            if depth > MAX_NESTING + 1:
-                label = f"more than {MAX_NESTING} levels of nesting"
-                raise Misplaced("HYB002", statement.span, label, "name inner parts with lets")
-            depth += 1
-            level = [child for node in level for child in _children(node)]
-
-
-def _children(node: Any) -> list[Any]:
-    out: list[Any] = []
-    for value in vars(node).values():
-        if isinstance(value, ast.Node):
-            out.append(value)
-        elif isinstance(value, tuple):
-            out += [item for item in value if isinstance(item, ast.Node)]
-    return out
