@@ -49,6 +49,13 @@ class KVState:
         """Nothing to do: what lies behind a row's length is never read."""
 
 
+def _kept(old: Tensor, new: Tensor) -> Tensor:
+    """Writes in place, unless a backward may still want the old values."""
+    if torch.is_grad_enabled():
+        return new.detach().to(old.dtype).reshape(old.shape).clone()
+    return old.copy_(new.reshape(old.shape))
+
+
 class MambaState:
     """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...]; both
     fp32."""
@@ -59,6 +66,14 @@ class MambaState:
         channels, taps = conv
         self.conv = torch.zeros(batch, taps - 1, channels, device=device)
         self.ssm = torch.zeros(batch, *ssm, device=device)
+
+    def keep_ssm(self, last: Tensor) -> None:
+        """The states behind the new tokens, [batch, ...state] or a reshape of it."""
+        self.ssm = _kept(self.ssm, last)
+
+    def keep_conv(self, last: Tensor) -> None:
+        """The last inputs of the new tokens, [batch, taps - 1, channels]."""
+        self.conv = _kept(self.conv, last)
 
     def select(self, rows: Tensor) -> Self:
         """A copy of some rows."""

@@ -27,45 +27,46 @@ class CausalConv1d(nn.Module):
 
     def forward(self, x: Tensor, ctx: Context, state: MambaState | None = None) -> Tensor:
         """x [B, S, channels] -> [B, S, channels]; reads and replaces the state's last taps - 1 inputs."""
-        taps = self.weight.shape[1]
+        front = self.weight.shape[1] - 1
         if ctx.borders is not None:
             return self._packed(x, ctx, state)
         if state is None:
-            return self._taps(F.pad(x, (0, 0, taps - 1, 0)))
+            return self._taps(F.pad(x, (0, 0, front, 0)))
         line = torch.cat((state.conv.to(x.dtype), x), dim=1)
-        state.conv.copy_(line[:, line.shape[1] - taps + 1 :].detach())
+        state.keep_conv(line[:, line.shape[1] - front :])
         return self._taps(line)
 
     def _taps(self, line: Tensor) -> Tensor:
-        """line [B, taps - 1 + S, channels] -> [B, S, channels]."""
-        taps = self.weight.shape[1]
-        length = line.shape[1] - taps + 1
-        y = line[:, :length] * self.weight[:, 0]
-        for k in range(1, taps):
-            y = torch.addcmul(y, line[:, k : k + length], self.weight[:, k])
-        return y if self.bias is None else y + self.bias
+        """line [B, taps - 1 + S, channels] -> [B, S, channels]; sums in fp32."""
+        inside = torch.promote_types(line.dtype, torch.float32)
+        wide, weight = line.to(inside), self.weight.to(inside)
+        length = line.shape[1] - weight.shape[1] + 1
+        if self.bias is None:
+            y = wide[:, :length] * weight[:, 0]
+        else:
+            y = torch.addcmul(self.bias.to(inside), wide[:, :length], weight[:, 0])
+        for k in range(1, weight.shape[1]):
+            y.addcmul_(wide[:, k : k + length], weight[:, k])
+        return y.to(line.dtype)
 
     def _packed(self, x: Tensor, ctx: Context, state: MambaState | None) -> Tensor:
         """Each document gets taps - 1 places of its own in front, for zeros or its cached inputs."""
         taps = self.weight.shape[1]
-        tokens, fronts, ends = ctx.plan(("taps", taps), lambda: _places(ctx, taps, x.device))
+        tokens, fronts, ends = ctx.plan(("taps", taps), lambda: _places(ctx.lengths, taps, x.device))
         line = x.new_zeros(x.shape[1] + len(ctx.lengths) * (taps - 1), x.shape[2])
         line = line.index_copy(0, tokens, x[0])
         if state is not None:
             line = line.index_copy(0, fronts.reshape(-1), state.conv.to(x.dtype).flatten(0, 1))
-            state.conv.copy_(line[ends].detach())
+            state.keep_conv(line[ends])
         return self._taps(line[None])[:, tokens - (taps - 1)]
 
 
-def _places(ctx: Context, taps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """In the line with fronts: the places of tokens [T], of fronts and of the last taps - 1 inputs [documents, taps -
-    1]."""
-    tokens, fronts, ends = [], [], []
-    at = 0
-    for length in ctx.lengths:
-        fronts.append(torch.arange(at, at + taps - 1, device=device))
-        at += taps - 1
-        tokens.append(torch.arange(at, at + length, device=device))
-        at += length
-        ends.append(torch.arange(at - taps + 1, at, device=device))
-    return torch.cat(tokens), torch.stack(fronts), torch.stack(ends)
+def _places(lengths: list[int], taps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """In the line with fronts: the places of tokens [T], of fronts and of the last inputs [documents, taps - 1]."""
+    count = torch.tensor(lengths, dtype=torch.int64, device=device)
+    ends = (count + (taps - 1)).cumsum(0)
+    document = torch.arange(len(lengths), device=device).repeat_interleave(count)
+    tokens = torch.arange(int(sum(lengths)), device=device) + (document + 1) * (taps - 1)
+    steps = torch.arange(taps - 1, device=device)
+    starts = ends - count - (taps - 1)
+    return tokens, starts[:, None] + steps, ends[:, None] - (taps - 1) + steps

@@ -204,19 +204,15 @@ def test_gradients_of_selective_scan():
 
 
 def test_gradients_of_a_scan_from_a_given_state():
-    from hybridc.runtime.ops.chunks import Chunks
-    from hybridc.runtime.ops.ssd import ssd_chunked
-
     x, dt, a, b, c, _ = scan_inputs(1, 13)
-    initial = made(8, 1, 1, 4, 3, 5)
-    plan = Chunks.make(13, None, 4, CPU)
+    initial = made(8, 1, 4, 3, 5)
 
     def chunked(x, dt, a, b, c, h):
-        y, last = ssd_chunked(x, dt, a, b, c, plan, h)
+        y, last = ops.ssd(x, dt, a, b, c, chunk=4, initial_state=h, return_state=True)
         return torch.cat((y.flatten(), last.flatten()))
 
     def sequential(x, dt, a, b, c, h):
-        y, last = ref.ssd(x[0], dt[0], a, b[0], c[0], torch.zeros(4), h[0, 0])
+        y, last = ref.ssd(x[0], dt[0], a, b[0], c[0], torch.zeros(4), h[0])
         return torch.cat((y.flatten(), last.flatten()))
 
     inputs = [x, dt, a, b, c, initial]
