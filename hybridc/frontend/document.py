@@ -8,7 +8,7 @@ from hybridc.diagnostics import Sink
 from hybridc.frontend import ast
 from hybridc.frontend.lexemes import Lexeme
 from hybridc.frontend.parser import parse
-from hybridc.frontend.printer import layout, print_expr, quote, selector
+from hybridc.frontend.printer import WIDTH, arguments, layout, listed, print_expr, quote, selector
 from hybridc.frontend.tokens import tokenize
 
 
@@ -81,7 +81,7 @@ class _Writer:
             self.last_line = span.end_line
             self.trailing(span.end_line, len(self.source) + 1)
 
-    def container(self, node: ast.Node, header: str, members: tuple[ast.Node, ...]) -> None:
+    def container(self, node: ast.Node, header: list[str], members: tuple[ast.Node, ...]) -> None:
         """`header { members }`."""
         span = node.span
         if self.source:
@@ -89,7 +89,8 @@ class _Writer:
             self.gap(span.line)
         else:
             self.blank()
-        self.put(header + " {")
+        self.put(header[0] + ("" if header[1:] else " {"))
+        self.lines += [line + " {" if n == len(header) else line for n, line in enumerate(header[1:], 2)]
         if self.source:
             self.last_line = span.line
             self.trailing(span.line, members[0].span.start if members else span.end)
@@ -136,19 +137,38 @@ class _Writer:
             case ast.Default():
                 self.leaf(node, [f"{pad}default {print_expr(node.format)}"])
             case ast.Rule():
-                exclude = f" except {', '.join(map(selector, node.exclude))}" if node.exclude else ""
-                on = ", ".join(map(selector, node.on))
-                self.leaf(node, [f"{pad}{print_expr(node.format)} on {on}{exclude}"])
+                self.leaf(node, _rule(node, self.indent))
             case ast.Block():
-                shared = "" if node.shared is None else "shared " if node.shared == 1 else f"shared({node.shared}) "
-                formals = ", ".join(_formal(p) for p in node.params)
-                self.container(node, f"{shared}block {node.name}" + (f"({formals})" if formals else ""), node.body)
+                self.container(node, _header(node, self.indent), node.body)
             case ast.Model():
-                self.container(node, f"model {node.name}", node.members)
+                self.container(node, [f"model {node.name}"], node.members)
             case ast.Precision():
-                self.container(node, "precision", node.rules)
+                self.container(node, ["precision"], node.rules)
             case ast.Mesh():
-                self.container(node, "mesh", node.axes)
+                self.container(node, ["mesh"], node.axes)
+
+
+def _rule(node: ast.Rule, indent: int) -> list[str]:
+    """A rule on one line if it fits, else broken behind its commas and in front of `except`."""
+    on, exclude = list(map(selector, node.on)), list(map(selector, node.exclude))
+    head = f"{print_expr(node.format)} on "
+    line = " " * indent + head + ", ".join(on) + (f" except {', '.join(exclude)}" if exclude else "")
+    if len(line) <= WIDTH:
+        return [line]
+    lines = listed(head, on, indent, indent + 4)
+    return lines + (listed("except ", exclude, indent + 2, indent + 4) if exclude else [])
+
+
+def _header(node: ast.Block, indent: int) -> list[str]:
+    """`shared(2) block NAME(params)`, the first line without indentation."""
+    shared = "" if node.shared is None else "shared " if node.shared == 1 else f"shared({node.shared}) "
+    head = f"{shared}block {node.name}"
+    if not node.params:
+        return [head]
+    line = f"{head}({', '.join(map(_formal, node.params))})"
+    if indent + len(line) + 2 <= WIDTH:
+        return [line]
+    return arguments(head + "(", [[_formal(p)] for p in node.params], indent, ")")
 
 
 def _formal(param: ast.Param) -> str:

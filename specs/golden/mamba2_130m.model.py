@@ -1,4 +1,4 @@
-"""mamba2_130m: 24 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 1245071b4196).
+"""mamba2_130m: 24 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 ca2fefacde23).
 Do not edit: edit the spec and compile again.
 """
 

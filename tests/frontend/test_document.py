@@ -92,8 +92,66 @@ def test_comments_and_meaning_stay():
     assert max(map(len, formatted.splitlines())) <= 100
 
 
-def test_clean_text_stays_as_it_is():
-    assert hybridc.format_source(CLEAN) == hybridc.format_source(hybridc.format_source(MESSY))
+def test_messy_text_becomes_clean_and_clean_text_stays_as_it_is():
+    assert hybridc.format_source(MESSY) == CLEAN
+    assert hybridc.format_source(CLEAN) == CLEAN
+
+
+LONG = """let sum = attention(heads=10, head_dim=64) + attention(heads=11, head_dim=64)
+  + attention(heads=12, head_dim=64) - attention(heads=13, head_dim=64)
+let choice = attention(heads=10, head_dim=64) if layer % 2 == 0 else mamba2(heads=24, state=128)
+  if layer % 3 == 0 else mamba(state=16)
+let picked = [
+  attention(heads=8, head_dim=64, window=4096) if layer % 8 == 4
+  else mamba2(heads=24, head_dim=64, state=128)
+  for layer in 0..32
+  if layer > 0
+]
+let nested = f(
+  g(
+    argument_0=rope(theta=1e6, factor=2.0), argument_1=rope(theta=1e6, factor=2.0),
+    argument_2=rope(theta=1e6, factor=2.0),
+  ),
+  3, 4,
+)
+let hugged = rmsnorm(eps=1e-5) >> (
+  attn: attention(heads=8, kv_heads=2, head_dim=64, rope=rope(theta=1e11)) >> scale(0.9375)
+  | ssm: mamba2(heads=24, head_dim=64)
+)
+let layers = (
+  attention_block mamba_block mamba_block mamba_block attention_block mamba_block mamba_block
+  mamba_block attention_block mamba_block mamba_block mamba_block
+) * 4
+block Many(
+  window_0=none, window_1=none, window_2=none, window_3=none, window_4=none, window_5=none,
+  window_6=none,
+) {
+  x += rmsnorm()
+}
+precision {
+  fp8(block128, fwd=e4m3, bwd=e5m2) on layers[0:4].attention, layers[4:8].attention,
+      layers[8:12].attention, layers[12:16].attention
+    except **.router, **.A_log, **.dt_bias, norm, conv, head.lm_head
+}
+"""
+
+
+def test_long_lines_are_broken_where_the_parser_goes_on():
+    assert hybridc.format_source(LONG) == LONG
+    joined = " ".join(LONG.replace("let ", "; let ").split()).replace("block Many", "; block Many")
+    joined = joined.replace("precision {", "; precision {")
+    assert hybridc.parse(joined) == hybridc.parse(LONG)
+    assert hybridc.format_source(joined) == LONG
+    assert max(map(len, LONG.splitlines())) <= 100
+
+
+def test_deep_nesting_is_formatted_in_no_time():
+    """Work that doubles with each level would not end."""
+    text = "x"
+    for n in range(30):
+        text = f"a_name_of_some_length_{n} >> another_name_of_some_length_to_break_lines(first, second={text})"
+    formatted = hybridc.format_source(f"let v = {text}")
+    assert hybridc.format_source(formatted) == formatted
 
 
 def test_a_wrong_text_is_not_formatted():
