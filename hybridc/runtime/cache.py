@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -21,28 +21,38 @@ class KVState:
         self.v = torch.zeros_like(self.k)
 
     def append(self, k: Tensor, v: Tensor, past: int, *, row: int | None = None) -> tuple[Tensor, Tensor]:
-        """Writes [B, heads, S, head_dim] behind `past` tokens, in all rows or one; returns all up to there."""
-        end = past + k.shape[2]
-        rows = slice(None) if row is None else slice(row, row + 1)
-        self.k[rows, :, past:end] = k.detach()
-        self.v[rows, :, past:end] = v.detach()
-        if past == 0 and torch.is_grad_enabled():
-            return k, v
-        return self.k[rows, :, :end].to(k.dtype), self.v[rows, :, :end].to(v.dtype)
+        """Writes [B, heads, S, head_dim] behind `past` tokens, in all rows or one; returns all up to there.
 
-    def append_ragged(self, k: Tensor, v: Tensor, past: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """As `append` with a past of its own for each row; returns up to the longest row's end."""
-        length = k.shape[2]
-        for row, start in enumerate(past):
-            self.k[row, :, start : start + length] = k[row].detach()
-            self.v[row, :, start : start + length] = v[row].detach()
-        end = max(past) + length
-        return self.k[:, :, :end].to(k.dtype), self.v[:, :, :end].to(v.dtype)
+        Gradients reach the new tokens, not those of earlier calls.
+        """
+        end = past + k.shape[2]
+        both = (self.k, self.v) if row is None else (self.k[row : row + 1], self.v[row : row + 1])
+        grad = torch.is_grad_enabled()
+        out = []
+        for store, new in zip(both, (k, v), strict=True):
+            store[:, :, past:end] = new.detach() if grad else new
+            if not grad:
+                out.append(store[:, :, :end].to(new.dtype))
+            else:
+                out.append(torch.cat((store[:, :, :past].to(new.dtype), new), dim=2) if past else new)
+        return out[0], out[1]
+
+    def append_ragged(self, k: Tensor, v: Tensor, row: Tensor, place: Tensor, end: int) -> tuple[Tensor, Tensor]:
+        """As `append`, with the cache's row [B, 1] and the place [B, S] of each new token; all up to `end`."""
+        out = []
+        for store, new in zip((self.k, self.v), (k.transpose(1, 2), v.transpose(1, 2)), strict=True):
+            by_token = store.transpose(1, 2)
+            by_token[row, place] = new.detach().to(store.dtype)
+            seen = by_token[:, :end].to(new.dtype)
+            if torch.is_grad_enabled():
+                seen = seen.index_put((row, place), new)
+            out.append(seen.transpose(1, 2))
+        return out[0], out[1]
 
     def select(self, rows: Tensor) -> Self:
         """A copy of some rows."""
         new = object.__new__(type(self))
-        new.k, new.v = self.k[rows].clone(), self.v[rows].clone()
+        new.k, new.v = self.k[rows], self.v[rows]
         return new
 
     def reset(self, rows: Sequence[int]) -> None:
@@ -57,8 +67,10 @@ def _kept(old: Tensor, new: Tensor) -> Tensor:
 
 
 class MambaState:
-    """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...]; both
-    fp32."""
+    """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...].
+
+    Both are fp32, whatever `dtype` the model computes in: a state is added to for as long as its sequence grows.
+    """
 
     def __init__(
         self, batch: int, *, conv: tuple[int, int], ssm: tuple[int, ...], device: torch.device, dtype: torch.dtype
@@ -78,51 +90,65 @@ class MambaState:
     def select(self, rows: Tensor) -> Self:
         """A copy of some rows."""
         new = object.__new__(type(self))
-        new.conv, new.ssm = self.conv[rows].clone(), self.ssm[rows].clone()
+        new.conv, new.ssm = self.conv[rows], self.ssm[rows]
         return new
 
     def reset(self, rows: Sequence[int]) -> None:
         """Rows as they are before a sequence's first token."""
-        self.conv[list(rows)] = 0
-        self.ssm[list(rows)] = 0
+        self.conv[rows] = 0
+        self.ssm[rows] = 0
 
 
 class Cache:
     """All layers' entries for `batch` sequences of up to `max_len` tokens.
 
-    `layers[i]` holds layer i's entries by submodule path; `lengths` the tokens that each row has seen. `version` is the
-    version of the weights that filled it: reading it under other weights raises UsageError until it is reset or
-    `version`
-    is set anew.
+    `layers[i]` holds layer i's entries by submodule path, `lengths` the tokens that each row has seen. `version` is
+    that of the weights which filled it: a forward under other weights raises UsageError until all rows are reset or
+    `version` is set anew. `weights` gives the version of the net's weights as they are.
     """
 
-    def __init__(self, layers: list[dict[str, Any]], batch: int, max_len: int, weights: Any = None) -> None:
+    def __init__(
+        self, layers: list[dict[str, Any]], batch: int, max_len: int, weights: Callable[[], int] | None = None
+    ) -> None:  # fmt: skip
         self.layers, self.batch, self.max_len = layers, batch, max_len
         self.lengths = [0] * batch
+        self.version: int | None = None
         self._weights = weights
-        self.version: object = None
+        self._open = False
 
     def reserve(self, lengths: Sequence[int]) -> None:
-        """Checks that new tokens fit and that the weights are those that filled the rows. Raises UsageError."""
-        longest = max((p + n for p, n in zip(self.lengths, lengths, strict=True)), default=0)
+        """Opens a step of so many new tokens a row.
+
+        Raises UsageError, before anything is written, for tokens that do not fit, for weights that have changed and
+        for an earlier step that broke off halfway.
+        """
+        if len(lengths) != self.batch:
+            raise UsageError(
+                f"{len(lengths)} sequences for a cache of {self.batch} rows", "make the cache with that batch"
+            )
+        longest = max(p + n for p, n in zip(self.lengths, lengths, strict=True))
         if longest > self.max_len:
             raise UsageError(
                 f"{longest} tokens do not fit a cache of {self.max_len}", "make the cache with a larger max_len"
             )
-        current = self._weights() if self._weights is not None else None
-        if any(self.lengths) and self.version is not None and self.version != current:
+        if self._open:
+            raise UsageError(
+                "an earlier forward with this cache broke off, and some layers have seen its tokens",
+                "reset the cache, or go on from a fork that was made before",
+            )
+        current = None if self._weights is None else self._weights()
+        if self.version is not None and self.version != current and any(self.lengths):
             raise UsageError(
                 "the weights have changed since this cache was filled",
                 "reset it, or set cache.version = net.weights_version to go on with the old states",
             )
         self.version = current
+        self._open = True
 
     def advance(self, lengths: Sequence[int]) -> None:
-        """Counts new tokens, row by row."""
+        """Closes the step: counts the new tokens of each row."""
         self.lengths = [p + n for p, n in zip(self.lengths, lengths, strict=True)]
-
-    def _entries(self) -> list[Any]:
-        return [entry for layer in self.layers for entry in layer.values()]
+        self._open = False
 
     def fork(self, row: int, n: int) -> Cache:
         """A cache of `n` rows that all start as a copy of `row`: one prefill for many continuations."""
@@ -131,20 +157,27 @@ class Cache:
         return self.select([row % self.batch] * n)
 
     def select(self, rows: Sequence[int]) -> Cache:
-        """A cache of copies of these rows, in this order."""
-        index = torch.tensor(list(rows), dtype=torch.int64)
+        """A cache of copies of these rows, in this order; a row may come more than once."""
+        self._check_rows(rows)
+        index = torch.tensor(rows, dtype=torch.int64)
         layers = [{name: entry.select(index) for name, entry in layer.items()} for layer in self.layers]
-        new = Cache(layers, len(index), self.max_len, self._weights)
-        new.lengths = [self.lengths[r] for r in index.tolist()]
-        new.version = self.version
+        new = Cache(layers, len(rows), self.max_len, self._weights)
+        new.lengths = [self.lengths[r] for r in rows]
+        new.version, new._open = self.version, self._open
         return new
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Empties some rows, or all."""
-        chosen = list(range(self.batch)) if rows is None else [int(r) for r in rows]
-        if any(not 0 <= r < self.batch for r in chosen):
-            raise UsageError(f"rows {chosen} of a cache of {self.batch}", f"give rows from 0 to {self.batch - 1}")
-        for entry in self._entries():
-            entry.reset(chosen)
+        chosen = list(range(self.batch)) if rows is None else list(rows)
+        self._check_rows(chosen)
+        for layer in self.layers:
+            for entry in layer.values():
+                entry.reset(chosen)
         for row in chosen:
             self.lengths[row] = 0
+        if rows is None:
+            self._open = False
+
+    def _check_rows(self, rows: Sequence[int]) -> None:
+        if not all(0 <= r < self.batch for r in rows):
+            raise UsageError(f"rows {list(rows)} of a cache of {self.batch}", f"give rows from 0 to {self.batch - 1}")

@@ -1,12 +1,12 @@
 """What all ops of one forward share: documents, positions, rotary tables, the cache, and the losses on the way out.
 
 Everything ragged is documents. In a plain run each row is one. Packed rows and padded ones become a single row [1, T]
-of
-real tokens with a document for each part, so that no op knows of padding: a token computes what it computes alone.
+of real tokens with a document for each part, so that no op knows of padding: a token computes what it computes alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,25 +25,29 @@ if TYPE_CHECKING:
 class PackedSeq:
     """Documents packed in rows: `cu_seqlens` [n + 1] are their offsets into the flattened [B * S] tokens, 0 first.
 
-    Rows are borders in any case. Raises UsageError for offsets that do not rise from 0.
+    Borders of rows are borders of documents in any case. Raises UsageError for offsets that do not rise from 0.
     """
 
-    def __init__(self, cu_seqlens: Tensor) -> None:
-        offsets = [int(v) for v in cu_seqlens.tolist()]
-        if cu_seqlens.dim() != 1 or not offsets or offsets[0] != 0:
+    def __init__(self, cu_seqlens: Tensor | Sequence[int]) -> None:
+        values = torch.as_tensor(cu_seqlens)
+        if values.dim() != 1 or values.is_floating_point() or not values.numel() or int(values[0]) != 0:
             raise UsageError(
-                "cu_seqlens is not a vector that starts with 0", "give the documents' offsets, [0, 37, 66]"
+                "cu_seqlens is not a vector of integers that starts with 0",
+                "give the documents' offsets and the end, as [0, 37, 66]",
             )
-        if any(b < a for a, b in pairwise(offsets)):
+        self.offsets: list[int] = values.tolist()
+        if any(b < a for a, b in pairwise(self.offsets)):
             raise UsageError("cu_seqlens falls somewhere", "give the offsets in rising order")
-        self.offsets = offsets
 
 
 @dataclass
 class Output:
-    """Logits [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`,
-    that plus
-    the auxiliary losses that the spec gives a coefficient; `aux`, router losses and statistics by name."""
+    """What a forward returns.
+
+    `logits` [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`, that
+    plus the auxiliary losses that the spec gives a coefficient; `aux`, router losses and statistics by name (none from
+    a forward that only fills a cache).
+    """
 
     logits: Tensor
     loss: Tensor | None = None
@@ -64,10 +68,8 @@ class Context:
     """One forward's shared state.
 
     `input_ids` [B, S] are the tokens that the layers see: the caller's, or the packed row [1, T]. `borders` is None
-    when
-    each row is one document, else the offsets of the documents in the packed row. `past` holds, for each document,
-    how many
-    tokens its cache row holds already; `rows` the cache row of each document.
+    when each row is one document, else the offsets of the documents in the packed row. `lengths` are the documents'
+    new tokens, `past` those that the cache holds of them already: document n belongs to the cache's row n.
     """
 
     def __init__(
@@ -79,9 +81,15 @@ class Context:
         positions: Tensor | None = None,
         cache: Cache | None = None,
     ) -> None:
-        if input_ids.dim() != 2:
-            raise UsageError(f"input_ids has {input_ids.dim()} dims", "give token ids as [batch, tokens]")
+        if input_ids.dim() != 2 or not input_ids.numel():
+            raise UsageError(
+                f"input_ids are {list(input_ids.shape)}", "give token ids as [batch, tokens], one token or more"
+            )
         self.shape = tuple(input_ids.shape)
+        if positions is not None and tuple(positions.shape) not in (self.shape, (1, self.shape[1])):
+            raise UsageError(
+                f"positions are {list(positions.shape)} for ids {list(self.shape)}", "give one for each token"
+            )
         self.cache = cache
         self.borders: list[int] | None = None
         self.kept: Tensor | None = None
@@ -97,19 +105,15 @@ class Context:
         if seq is not None:
             input_ids = self._pack(input_ids, seq)
         elif attention_mask is not None:
-            input_ids = self._unpad(input_ids, attention_mask)
+            input_ids = self._unpad(input_ids, attention_mask, cached=cache is not None)
         if self.borders is not None:
             lengths = [b - a for a, b in pairwise(self.borders)]
         self.input_ids = input_ids
         self.lengths = lengths
         self.past = [0] * len(lengths)
         if cache is not None:
-            if len(lengths) != cache.batch:
-                raise UsageError(
-                    f"{len(lengths)} sequences for a cache of {cache.batch} rows", "make the cache with that batch"
-                )
             cache.reserve(lengths)
-            self.past = list(cache.lengths)
+            self.past = cache.lengths
         self.positions = self._positions(positions)
 
     def _pack(self, input_ids: Tensor, seq: PackedSeq) -> Tensor:
@@ -118,18 +122,26 @@ class Context:
             raise UsageError(
                 f"cu_seqlens ends at {seq.offsets[-1]} for {rows * length} tokens", "cover all tokens of the batch"
             )
-        borders = seq.offsets + ([n * length for n in range(1, rows)] if rows > 1 else [])
-        self.borders = sorted(set(borders)) if rows > 1 else seq.offsets
+        inside = set(seq.offsets)
+        # offsets that come twice are empty documents, and stay
+        starts_of_rows = [n for n in range(length, rows * length, length) if n not in inside]
+        self.borders = sorted(seq.offsets + starts_of_rows)
         return input_ids.reshape(1, -1)
 
-    def _unpad(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+    def _unpad(self, input_ids: Tensor, mask: Tensor, *, cached: bool) -> Tensor:
         rows, length = input_ids.shape
-        if mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < length:
+        if mask.dim() != 2 or mask.shape[0] != rows or not (
+            mask.shape[1] == length or (cached and mask.shape[1] > length)
+        ):  # fmt: skip
             raise UsageError(
                 f"attention_mask is {list(mask.shape)} for ids {[rows, length]}",
                 "give [batch, tokens] of ones and zeros",
             )
-        mask = mask[:, mask.shape[1] - length :].bool()
+        # with a cache, the mask may reach back over tokens that the cache has seen
+        mask = mask[:, mask.shape[1] - length :]
+        if mask.is_floating_point() and bool((mask < 0).any()):
+            raise UsageError("attention_mask has negative numbers", "give ones for tokens and zeros for padding")
+        mask = mask.bool()
         if bool(mask.all()):
             return input_ids
         counts = mask.sum(1).tolist()
@@ -142,8 +154,6 @@ class Context:
     def _positions(self, positions: Tensor | None) -> Tensor:
         """[1 or B, S]: places within the documents, the cached ones counted."""
         if positions is not None:
-            if tuple(positions.shape) not in (self.shape, (1, self.shape[1])):
-                raise UsageError(f"positions are {list(positions.shape)}", f"give {list(self.shape)}")
             if self.borders is None:
                 return positions
             flat = positions.expand(self.shape).reshape(-1)
@@ -151,11 +161,14 @@ class Context:
         device = self.input_ids.device
         if self.borders is None:
             steps = torch.arange(self.shape[1], device=device)[None]
-            if len(set(self.past)) <= 1:
-                return steps + self.past[0] if self.past and self.past[0] else steps
+            if min(self.past) == max(self.past):
+                return steps + self.past[0]
             return steps + torch.tensor(self.past, device=device)[:, None]
-        parts = [torch.arange(p, p + n, device=device) for p, n in zip(self.past, self.lengths, strict=True)]
-        return torch.cat(parts)[None] if parts else torch.zeros(1, 0, dtype=torch.int64, device=device)
+        # a token's place in the row, less its document's start, plus that document's past
+        shift = [p - start for p, start in zip(self.past, self.borders, strict=False)]
+        counts = torch.tensor(self.lengths, device=device)
+        shifts = torch.tensor(shift, device=device).repeat_interleave(counts)
+        return (torch.arange(self.input_ids.shape[1], device=device) + shifts)[None]
 
     def rope(self, rope: Rope) -> tuple[Tensor, Tensor]:
         """cos and sin [1 or B, S, 1, dim / 2], fp32, made once a forward."""
@@ -163,7 +176,7 @@ class Context:
             self._ropes[rope] = rope.tables(self.positions)
         return self._ropes[rope]
 
-    def plan(self, key: object, make: Any) -> Any:
+    def plan(self, key: object, make: Callable[[], Any]) -> Any:
         """An index plan that several layers share, made once a forward."""
         if key not in self._plans:
             self._plans[key] = make()
@@ -183,15 +196,11 @@ class Context:
 
     def output(self, logits: Tensor, labels: Tensor | None = None) -> Output:
         """The layers' logits [B, S, vocab] or [1, T, vocab] to what the caller gets; ends the cache's step."""
-        aux = self._aux()
+        aux = self._aux() if labels is not None or self.cache is None else {}
         out = Output(self._unpacked(logits), aux=aux)
         if labels is not None:
             out.ce_loss = token_cross_entropy(logits.flatten(0, 1), self._targets(labels))
-            total = out.ce_loss
-            for name in ("aux_loss", "z_loss"):
-                if name in aux:
-                    total = total + aux[name]
-            out.loss = total
+            out.loss = out.ce_loss + sum(aux[name] for name in ("aux_loss", "z_loss") if name in aux)
         if self.cache is not None:
             self.cache.advance(self.lengths)
         return out
@@ -209,9 +218,7 @@ class Context:
         targets[:-1] = flat[1:]
         rows, length = self.shape
         ends = self.borders[1:] if self.borders is not None else range(length, rows * length + 1, length)
-        last = [e - 1 for e in ends if e > 0]
-        if last:
-            targets[torch.tensor(last, device=targets.device)] = -100
+        targets[torch.tensor([e - 1 for e in ends if e > 0], dtype=torch.int64, device=targets.device)] = -100
         return targets
 
     def _unpacked(self, logits: Tensor) -> Tensor:
@@ -231,15 +238,14 @@ class Context:
         aux["tokens_per_expert"] = [
             torch.bincount(r.ids.reshape(-1), minlength=r.logits.shape[1]) for r in self._routers
         ]
-        groups: dict[tuple[int, int, float, float], list[_Router]] = {}
+        alike: dict[tuple[int, int, float, float], list[_Router]] = {}
         for r in self._routers:
-            groups.setdefault((r.logits.shape[1], r.ids.shape[1], r.aux_coef, r.z_coef), []).append(r)
-        for (_, _, aux_coef, z_coef), routers in groups.items():
+            alike.setdefault((r.logits.shape[1], r.ids.shape[1], r.aux_coef, r.z_coef), []).append(r)
+        for (_, _, aux_coef, z_coef), routers in alike.items():
             logits = torch.cat([r.logits for r in routers])
             if aux_coef:
                 loss = aux_coef * load_balancing_loss(logits, torch.cat([r.ids for r in routers]))
-                aux["aux_loss"] = aux["aux_loss"] + loss if "aux_loss" in aux else loss
+                aux["aux_loss"] = aux.get("aux_loss", 0.0) + loss
             if z_coef:
-                loss = z_coef * router_z_loss(logits)
-                aux["z_loss"] = aux["z_loss"] + loss if "z_loss" in aux else loss
+                aux["z_loss"] = aux.get("z_loss", 0.0) + z_coef * router_z_loss(logits)
         return aux

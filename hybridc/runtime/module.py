@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from hybridc.runtime.cache import Cache
+from hybridc.runtime.context import Context, Output
 from hybridc.runtime.errors import UsageError
+
+__all__ = ["Context", "LanguageModel", "Output"]
 
 
 class LanguageModel(nn.Module):
     """What an emitted `Model` inherits. It has `embed`, `layers` and `head`."""
 
     layers: nn.ModuleList
+
+    def tie_weights(self) -> None:
+        """Makes the parameters that the spec ties one; emitted models with such parameters define it."""
 
     def fp32_parameters(self) -> list[tuple[nn.Module, str]]:
         """(module, name) of each parameter that stays fp32 whatever the model is cast to."""
@@ -28,20 +34,39 @@ class LanguageModel(nn.Module):
         return found
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As torch's, but parameters named in a submodule's `FP32` keep dtype and value under casts."""
-        kept = [(m, n, m._parameters[n]) for m, n in self.fp32_parameters()]
-        before = [(m, n, p, p.detach()) for m, n, p in kept if p is not None]
+        """As torch's, but parameters named in a submodule's `FP32` keep dtype and value under casts, and ties hold."""
+        kept = []
+        for module, name in self.fp32_parameters():
+            p = module._parameters[name]
+            if p is not None:
+                kept.append((module, name, p.detach(), None if p.grad is None else p.grad.detach()))
         super()._apply(fn, recurse)
-        for module, name, _, value in before:
+        for module, name, value, grad in kept:
             now = module._parameters[name]
             if now is not None and now.dtype != value.dtype and now.dtype.is_floating_point:
+                now.grad = None
                 now.data = value.to(now.device)
+                now.grad = None if grad is None else grad.to(now.device)
+        self.tie_weights()
         return self
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # fmt: skip
+        """As torch's; with `assign` too, parameters that stay fp32 are widened and ties hold."""
+        if assign:
+            stay = {id(module._parameters[name]) for module, name in self.fp32_parameters()}
+            for name, p in self.named_parameters(remove_duplicate=False):
+                if id(p) in stay and name in state_dict:
+                    state_dict = {**state_dict, name: state_dict[name].float()}
+        result = super().load_state_dict(state_dict, strict, assign)
+        self.tie_weights()
+        return result
 
     @torch.no_grad()
     def init_weights(self, seed: int = 0) -> None:
-        """Fills every parameter as its class's `INIT` says, from a generator seeded by `seed` and the parameter's
-        name."""
+        """Fills every parameter as its class's `INIT` says, from a generator seeded by `seed` and the parameter's full
+        name: so no other parameter, no mesh and no order changes its numbers. A shared one counts by its first name."""
         done: set[int] = set()
         for prefix, module in self.named_modules():
             for path, fill in getattr(type(module), "INIT", {}).items():
@@ -56,22 +81,27 @@ class LanguageModel(nn.Module):
 
     @property
     def weights_version(self) -> int:
-        """A number that changes whenever a parameter is written in place or replaced."""
-        return hash(tuple((id(p), p._version) for p in self.parameters()))
+        """A number that changes whenever a parameter is written in place or replaced (not through `p.data.copy_`, which
+        torch itself does not count)."""
+        seen = (
+            (id(p), p.data_ptr(), 0 if p.is_inference() else p._version)
+            for module in self.modules()
+            for p in module._parameters.values()
+            if p is not None
+        )
+        return hash(tuple(seen))
 
     def new_cache(self, batch: int, max_len: int) -> Cache:
-        """An empty cache for `batch` sequences of up to `max_len` tokens each."""
+        """An empty cache for `batch` sequences of up to `max_len` tokens each, on the parameters' devices; keys and
+        values in the dtype of the layer that makes them. Raises UsageError for sizes under 1."""
         if batch < 1 or max_len < 1:
             raise UsageError(f"a cache of {batch} rows of {max_len} tokens", "give a batch and max_len of 1 or more")
-        weight = next(self.parameters())
-        dtype = next((p.dtype for p in self.embed.parameters()), weight.dtype)  # type: ignore[operator, union-attr]
         layers: list[dict[str, Any]] = []
         for block in self.layers:
-            layers.append(
-                {
-                    path: module.new_state(batch, max_len, weight.device, dtype)
-                    for path, module in block.named_modules()
-                    if path and hasattr(module, "new_state")
-                }
-            )
+            entries = {}
+            for path, module in block.named_modules():
+                if path and hasattr(module, "new_state"):
+                    weight = next(module.parameters())
+                    entries[path] = module.new_state(batch, max_len, weight.device, weight.dtype)
+            layers.append(entries)
         return Cache(layers, batch, max_len, lambda: self.weights_version)

@@ -35,9 +35,11 @@ def attention(
     if ctx.borders is not None:
         y = _documents(q, k, v, ctx, state, scale, window)
     elif state is None:
-        y = _fresh(q, k, v, scale, window)
+        y = _continued(q, k, v, scale, window)
+    elif min(ctx.past) == max(ctx.past):
+        y = _continued(q, *state.append(k, v, ctx.past[0]), scale, window)
     else:
-        y = _cached(q, k, v, ctx.past, state, scale, window)
+        y = _ragged(q, k, v, ctx, state, scale, window)
     return y.transpose(1, 2)
 
 
@@ -46,71 +48,87 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None = N
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
-def _fresh(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-    """A document from its start: [B, heads, S, head_dim] each."""
-    length = q.shape[2]
-    if window is None or window >= length:
-        return _sdpa(q, k, v, scale, causal=length > 1)
-    return _windowed(q, k, v, scale, window)
-
-
 def _windowed(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int) -> Tensor:
-    """Queries are the last of the keys' tokens; blocks of queries against the keys that any of them sees."""
-    length, offset = q.shape[2], k.shape[2] - q.shape[2]
-    block = max(window, QUERY_BLOCK)
-    parts = []
-    for start in range(0, length, block):
-        end = min(start + block, length)
-        first = max(0, offset + start - window + 1)
-        rows = torch.arange(offset + start, offset + end, device=q.device)[:, None]
-        columns = torch.arange(first, offset + end, device=q.device)
-        mask = (columns <= rows) & (columns > rows - window)
-        keys, values = k[:, :, first : offset + end], v[:, :, first : offset + end]
-        parts.append(_sdpa(q[:, :, start:end], keys, values, scale, mask))
-    return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
+    """Queries that are the last of the keys' tokens, against the `window` keys that each sees.
+
+    Blocks of queries, of the window's size, meet two blocks of keys each: their own and the one before.
+    """
+    length, size = q.shape[2], max(window, QUERY_BLOCK)
+    unseen = max(0, k.shape[2] - length - (window - 1))
+    k, v = k[:, :, unseen:], v[:, :, unseen:]
+    offset = k.shape[2] - length
+    if length <= size:
+        if length == 1:
+            return _sdpa(q, k, v, scale)
+        return _sdpa(q, k, v, scale, _visible(length, k.shape[2], window, q.device))
+    head, rest = q.split((size, length - size), dim=2)
+    first = _windowed(head, k[:, :, : offset + size], v[:, :, : offset + size], scale, window)
+    blocks = -(-rest.shape[2] // size)
+    tail = blocks * size - rest.shape[2]
+    rest = F.pad(rest, (0, 0, 0, tail)).unflatten(2, (blocks, size))
+    pairs = []
+    for t in (k[:, :, offset:], v[:, :, offset:]):
+        t = F.pad(t, (0, 0, 0, tail)).unflatten(2, (blocks + 1, size))
+        pairs.append(_as_batch(torch.cat((t[:, :, :-1], t[:, :, 1:]), dim=3)))
+    y = _sdpa(_as_batch(rest), *pairs, scale, _visible(size, 2 * size, window, q.device))
+    y = y.unflatten(0, (-1, blocks)).transpose(1, 2).flatten(2, 3)
+    return torch.cat((first, y[:, :, : length - size]), dim=2)
+
+
+def _as_batch(x: Tensor) -> Tensor:
+    """[B, heads, blocks, size, head_dim] -> [B x blocks, heads, size, head_dim]."""
+    return x.transpose(1, 2).flatten(0, 1)
+
+
+def _visible(length: int, total: int, window: int | None, device: torch.device) -> Tensor:
+    """Which of `total` keys the last `length` tokens see: [length, total]."""
+    rows = torch.arange(total - length, total, device=device)[:, None]
+    columns = torch.arange(total, device=device)
+    seen = columns <= rows
+    return seen if window is None else seen & (columns > rows - window)
 
 
 def _continued(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
     """Queries that are the last of the keys' tokens: [B, heads, S, head_dim] against [B, kv_heads, past + S,
     head_dim]."""
     length, total = q.shape[2], k.shape[2]
-    if length == total:
-        return _fresh(q, k, v, scale, window)
     if window is not None and total > window:
         return _windowed(q, k, v, scale, window)
-    if length == 1:
-        return _sdpa(q, k, v, scale)
-    rows = torch.arange(total - length, total, device=q.device)[:, None]
-    return _sdpa(q, k, v, scale, torch.arange(total, device=q.device) <= rows)
+    if length == total or length == 1:
+        return _sdpa(q, k, v, scale, causal=length > 1)
+    return _sdpa(q, k, v, scale, _visible(length, total, None, q.device))
 
 
-def _cached(
-    q: Tensor, k: Tensor, v: Tensor, past: list[int], state: KVState, scale: float, window: int | None
+def _ragged(
+    q: Tensor, k: Tensor, v: Tensor, ctx: Context, state: KVState, scale: float, window: int | None
 ) -> Tensor:  # fmt: skip
-    """Rows of new tokens behind what the cache holds, which may be of different length in each row."""
-    length = q.shape[2]
-    if len(set(past)) == 1:
-        keys, values = state.append(k, v, past[0])
-        return _continued(q, keys, values, scale, window)
-    keys, values = state.append_ragged(k, v, past)
-    rows = torch.tensor(past, device=q.device)[:, None] + torch.arange(length, device=q.device)
-    columns = torch.arange(keys.shape[2], device=q.device)
-    mask = columns <= rows[..., None]
-    if window is not None:
-        mask &= columns > rows[..., None] - window
-    return _sdpa(q, keys, values, scale, mask[:, None])
+    """Rows of new tokens behind pasts of different length."""
+    rows, length = q.shape[0], q.shape[2]
+
+    def places() -> tuple[Tensor, Tensor, int]:
+        past = torch.tensor(ctx.past, device=q.device)[:, None]
+        row = torch.arange(rows, device=q.device)[:, None]
+        return row, past + torch.arange(length, device=q.device), max(ctx.past) + length
+
+    def visible() -> Tensor:
+        _, place, end = ctx.plan("places", places)
+        columns = torch.arange(end, device=q.device)
+        seen = columns <= place[..., None]
+        return (seen if window is None else seen & (columns > place[..., None] - window))[:, None]
+
+    keys, values = state.append_ragged(k, v, *ctx.plan("places", places))
+    return _sdpa(q, keys, values, scale, ctx.plan(("visible", window), visible))
 
 
 def _documents(
     q: Tensor, k: Tensor, v: Tensor, ctx: Context, state: KVState | None, scale: float, window: int | None
 ) -> Tensor:  # fmt: skip
     """A packed row, one document after the other; document n belongs to the cache's row n."""
-    assert ctx.borders is not None
     parts = []
-    for n, (a, b) in enumerate(zip(ctx.borders, ctx.borders[1:], strict=False)):
-        if a == b:
+    documents = zip(*(t.split(ctx.lengths, dim=2) for t in (q, k, v)), strict=True)
+    for n, (queries, keys, values) in enumerate(documents):
+        if not ctx.lengths[n]:
             continue
-        queries, keys, values = (t[:, :, a:b] for t in (q, k, v))
         if state is not None:
             keys, values = state.append(keys, values, ctx.past[n], row=n)
         parts.append(_continued(queries, keys, values, scale, window))
