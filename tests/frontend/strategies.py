@@ -1,8 +1,11 @@
 """Hypothesis strategies for whole specs, as ASTs, and for mutations of their text."""
 
+import re
+
 from hypothesis import strategies as st
 
 from hybridc.frontend import ast
+from hybridc.frontend.tokens import REFUSED
 
 words = st.sampled_from(
     ["x", "x0", "t", "norm", "attn", "A", "M", "Mlp", "dim", "depth", "layer", "router", "a_1", "Zz"]
@@ -11,7 +14,8 @@ numbers = st.one_of(
     st.integers(0, 10**6), st.floats(0, 1e12, allow_nan=False, allow_infinity=False), st.just(float("inf"))
 ).map(ast.Num)
 strings = st.text(
-    st.characters(codec="utf-8", exclude_characters="\r", exclude_categories=["Cs", "Cc"]), max_size=8
+    st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Zl", "Zp"]).filter(lambda c: not REFUSED.match(c)),
+    max_size=8,
 ).map(ast.Str)
 leaves = st.one_of(numbers, strings, st.booleans().map(ast.Bool), st.just(ast.Nil()), words.map(ast.Name))
 
@@ -135,6 +139,24 @@ SPLICES = [
     "shared(2)",
     "not",
     "inf",
+    "'b'",
+    "&&",
+    "->",
+    "0x1F",
+    ".5",
+    "1.",
+    "\r",
+    "\u202e",
+    "\ufeff",
+    "\ud800",
+    "shared.down",
+    " # note\n",
+    "\n\n\n# own line\n\n",
+    " except ",
+    "f(" * 60,
+    "- " * 120,
+    "1 + (" * 60,
+    "else",
 ]
 """Pieces that a mutation puts in."""
 
@@ -149,18 +171,27 @@ BASES = [
 ]
 
 
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+
+
 @st.composite
 def mutated(draw):
-    """A valid text with pieces deleted, doubled or put in."""
+    """A valid text with characters or whole tokens deleted, doubled, replaced, swapped or put in."""
     text = draw(st.sampled_from(BASES))
     for _ in range(draw(st.integers(1, 6))):
-        at = draw(st.integers(0, len(text)))
-        end = min(len(text), at + draw(st.integers(0, 12)))
-        kind = draw(st.integers(0, 2))
-        if kind == 0:
-            text = text[:at] + text[end:]
-        elif kind == 1:
-            text = text[:at] + draw(st.sampled_from(SPLICES)) + text[at:]
-        else:
-            text = text[:end] + text[at:end] + text[end:]
+        parts = _TOKEN.findall(text) if draw(st.booleans()) else list(text)
+        at = draw(st.integers(0, len(parts)))
+        end = min(len(parts), at + draw(st.integers(0, 12)))
+        match draw(st.integers(0, 4)):
+            case 0:
+                middle = []
+            case 1:
+                middle = [draw(st.sampled_from(SPLICES)), *parts[at:end]]
+            case 2:
+                middle = parts[at:end] * 2
+            case 3:
+                middle = [draw(st.sampled_from(SPLICES))]
+            case _:
+                middle = parts[at:end][::-1]
+        text = "".join([*parts[:at], *middle, *parts[end:]])
     return text

@@ -10,6 +10,7 @@ from hybridc.diagnostics import DiagnosticError, Sink
 from hybridc.diagnostics.render import render_json, render_text
 from hybridc.frontend.document import format_source, print_spec
 from hybridc.frontend.parser import parse
+from hybridc.frontend.tokens import tokenize
 from tests.conftest import EXAMPLES
 from tests.frontend.strategies import mutated, specs
 
@@ -51,6 +52,11 @@ def test_the_checker_survives_generated_specs(spec):
     in_time(check)
 
 
+def comments(text):
+    """What the comments of a text say, in order."""
+    return [comment.text[1:].strip() for comment in tokenize(text, "", Sink())[1]]
+
+
 def survives(text):
     sink = Sink()
     parse(text, sink=sink)
@@ -62,10 +68,12 @@ def survives(text):
         assert not sink.errors
         assert format_source(formatted) == formatted
         assert parse(formatted) == parse(text)
+        assert comments(formatted) == comments(text)
     checked = hybridc.check(text if "{" in text else text + "\n")
     rendered = render_text(checked.diagnostics, checked.sources)
     render_json(checked.diagnostics)
-    assert rendered or not checked.diagnostics
+    assert bool(rendered) == bool(checked.diagnostics)
+    assert all(c.isprintable() or c == "\n" for c in rendered)
 
 
 @given(mutated())
