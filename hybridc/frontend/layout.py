@@ -36,6 +36,7 @@ _STARTS = frozenset(
     IMPORT LET PARAM BLOCK SHARED MODEL PRECISION MESH RBRACE
     """.split()  # noqa: SIM905
 )
+_HEADS = ("MODEL", "BLOCK", "SHARED", "PRECISION", "MESH")
 _CLOSERS = {"LPAR": ("RPAR", ")"), "LSQB": ("RSQB", "]")}
 _OPENERS = ("LPAR", "LSQB", "LBRACE")
 _END = Lexeme("", "", NO_SPAN)
@@ -69,6 +70,9 @@ class _Layout:
             if len(self.sink.diagnostics) >= MAX_ERRORS:
                 return []
             if token.type in _OPENERS:
+                if token.type == "LBRACE":
+                    # no expression has one
+                    self.close(token)
                 self.opened.append(token)
                 if len(self.opened) > MAX_DEPTH:
                     label = f"more than {MAX_DEPTH} levels of nesting"
@@ -81,8 +85,10 @@ class _Layout:
                     self.opened.pop()
             elif token.type in WORDS and self.is_name(n, token):
                 token = dataclasses.replace(token, type="NAME")
-            if token.type == "NL" and self.goes_on(n, token):
-                continue
+            if token.type == "NL":
+                if self.goes_on(n, token):
+                    continue
+                self.mend_header(n, token)
             self.out.append(token)
         if self.opened:
             end = self.tokens[-1]
@@ -122,6 +128,19 @@ class _Layout:
         if before == "NL":
             return True
         return (before in CONTINUES_AFTER and not begins) or self.after(n).type in CONTINUES_BEFORE
+
+    def mend_header(self, n: int, token: Lexeme) -> None:
+        """Reports and adds the brace that a line such as `block A` lacks: without it all that follows is wrong."""
+        at = len(self.out)
+        while at and self.out[at - 1].type not in ("NL", "LBRACE", "RBRACE"):
+            at -= 1
+        inside = bool(self.opened) and self.opened[-1].type != "LBRACE"
+        if inside or at == len(self.out) or self.out[at].type not in _HEADS or self.after(n).type == "LBRACE":
+            return
+        self.sink.report("HYB001", token.span, "the line ends here; expected `{`", "write `{` here")
+        brace = Lexeme("LBRACE", "{", token.span)
+        self.out.append(brace)
+        self.opened.append(brace)
 
     def begins_statement(self, n: int) -> bool:
         """Whether what stands behind the newline `n` can only be a new statement."""

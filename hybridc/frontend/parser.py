@@ -64,6 +64,7 @@ def parse(text: str, file: str = "<spec>", sink: Sink | None = None) -> ast.Spec
 
 def _recovering(lexemes: list[Lexeme], file: str, sink: Sink) -> ast.Spec:
     """Parses; on an error reports it, takes the statement out and parses again."""
+    hole = -2
     for _ in range(MAX_ERRORS - min(len(sink.errors), MAX_ERRORS - 1)):
         try:
             made = ToAst(file).transform(_lark().parse([_token(x) for x in lexemes]))
@@ -75,7 +76,9 @@ def _recovering(lexemes: list[Lexeme], file: str, sink: Sink) -> ast.Spec:
             return made
         except UnexpectedToken as error:
             at = _position(lexemes, error.token)
-            remedies.report(lexemes, at, set(error.accepts or error.expected), file, sink)
+            # a bracket that closes nothing, right behind a statement that was taken out, belonged to that
+            if not (remedies.is_stray(lexemes, at) and _start(lexemes, at) in (hole, hole + 1)):
+                remedies.report(lexemes, at, set(error.accepts or error.expected), file, sink)
         except (VisitError, Misplaced) as error:
             misplaced = error.orig_exc if isinstance(error, VisitError) else error
             if not isinstance(misplaced, Misplaced):
@@ -86,6 +89,7 @@ def _recovering(lexemes: list[Lexeme], file: str, sink: Sink) -> ast.Spec:
         rest = _without_statement(lexemes, at)
         if len(rest) == len(lexemes):
             break
+        hole = _start(lexemes, at)
         lexemes = rest
     return ast.Spec()
 
@@ -94,6 +98,14 @@ def _position(lexemes: list[Lexeme], token: Token) -> int:
     if token.type == "$END":
         return len(lexemes)
     return next((n for n, x in enumerate(lexemes) if x.span.start == token.start_pos and x.text == token), len(lexemes))
+
+
+def _start(lexemes: list[Lexeme], at: int) -> int:
+    """The first token of the statement around `at`."""
+    start = min(at, len(lexemes) - 1)
+    while start > 0 and lexemes[start - 1].type not in ("NL", "LBRACE", "RBRACE"):
+        start -= 1
+    return start
 
 
 def _without_statement(lexemes: list[Lexeme], at: int) -> list[Lexeme]:
@@ -108,8 +120,7 @@ def _without_statement(lexemes: list[Lexeme], at: int) -> list[Lexeme]:
         if previous in ("NL", "LBRACE", "RBRACE"):
             return lexemes[:at] + lexemes[at + 1 :]
         start = at - 1
-    while start > 0 and lexemes[start - 1].type not in ("NL", "LBRACE", "RBRACE"):
-        start -= 1
+    start = _start(lexemes, start)
     end, depth = start, 0
     while end < len(lexemes):
         kind = lexemes[end].type

@@ -60,6 +60,29 @@ def report(lexemes: Sequence[Lexeme], at: int, expected: set[str], file: str, si
     sink.report("HYB001", found.span, f"{what}; expected {wanted}", _remedy(found, lexemes, at, expected))
 
 
+_PAIRS = {"RPAR": "LPAR", "RSQB": "LSQB"}
+
+
+def _opener(lexemes: Sequence[Lexeme], at: int) -> Lexeme | None:
+    """The bracket open in front of the token at `at`."""
+    closed = 0
+    for token in reversed(lexemes[:at]):
+        if token.type in _PAIRS:
+            closed += 1
+        elif token.type in _PAIRS.values():
+            if not closed:
+                return token
+            closed -= 1
+        elif token.type in ("LBRACE", "RBRACE", "NL"):
+            return None
+    return None
+
+
+def is_stray(lexemes: Sequence[Lexeme], at: int) -> bool:
+    """Whether the token at `at` closes a bracket that its statement has not opened."""
+    return at < len(lexemes) and lexemes[at].type in _PAIRS and _opener(lexemes, at) is None
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -76,6 +99,14 @@ def _remedy(found: Lexeme, lexemes: Sequence[Lexeme], at: int, expected: set[str
         return f"remove the space: `{_short(head.text)}(...)` is a call only without one"
     if found.type == "RBRACE" and starts and "RBRACE" not in expected:
         return "remove this `}`: nothing is open"
+    if found.type in _PAIRS:
+        opener = _opener(lexemes, at)
+        if opener is None:
+            return f"remove this `{found.text}`: nothing is open"
+        if opener.type != _PAIRS[found.type]:
+            return f"close `{opener.text}` first"
+    if "ON" in expected:
+        return "a rule is written FORMAT on SELECTORS except SELECTORS"
     if starts and named and following:
         near = nearest(found.text, [word for word in KEYWORDS if word.upper() in expected])
         if near:

@@ -1,11 +1,15 @@
 """Syntax: what parses to what, and where mistakes are found."""
 
+from pathlib import Path
+
 import pytest
 
 import hybridc
 from hybridc.diagnostics import DiagnosticError, Sink
 from hybridc.frontend import ast
 from hybridc.frontend.parser import parse
+
+ROOT = Path(__file__).parents[2]
 
 
 def value(text):
@@ -110,6 +114,10 @@ ERRORS = [
     ("let a = f(b=1, 2)", [(1, 16)], "give this one a name"),
     ("let a = f(1, 2 3", [(1, 10)], "add the missing `)`"),
     ("let a = b || c", [(1, 11)], "write `or`"),
+    ("let a = f(b))", [(1, 13)], "remove this `)`: nothing is open"),
+    ("let a = f(b])", [(1, 12)], "close `(` first"),
+    ("precision { bf16 layers[0] }", [(1, 28)], "FORMAT on SELECTORS"),
+    ("block A(w=none { x += a }", [(1, 8)], "add the missing `)`"),
     ("let a = b -> c", [(1, 11)], "write `>>`"),
     ("let a =\nlet b = 2", [(1, 8)], "finish the statement"),
     ("let a == 2", [(1, 7)], "write `=` instead of `==`"),
@@ -215,3 +223,30 @@ def test_nesting_to_the_limit_is_fine_everywhere(deep):
             repr(hybridc.parse(spec))
         else:
             assert levels > 45
+
+
+@pytest.mark.parametrize("head", ["model m", "block A", "block A(w=1)", "shared(2) block A", "precision", "mesh"])
+def test_a_missing_brace_is_one_mistake(head):
+    bodies = {"model": "param dim = 64\n  layers = A", "precision": "default bf16", "mesh": "tp = 2"}
+    body = bodies.get(head.split()[0], "x += a\n  x += b")
+    sink = Sink()
+    broken = parse(f"let a = 1\n{head}  # a comment\n  {body}\n}}\nlet b = 2\n", sink=sink)
+    assert [(d.span.line, d.help) for d in sink.errors] == [(2, "write `{` here")]
+    assert broken == parse(f"let a = 1\n{head} {{\n  {body}\n}}\nlet b = 2\n")
+
+
+def test_a_slip_anywhere_in_a_spec_is_one_diagnostic_near_it():
+    """Each bracket, operator and word of a whole spec left out in turn."""
+    from hybridc.frontend.tokens import tokenize
+
+    text = (ROOT / "specs" / "falcon_h1_0_5b.hyb").read_text()
+    several = []
+    tokens = [t for t in tokenize(text, "", Sink())[0] if t.text != "\n"]
+    for token in tokens:
+        sink = Sink()
+        parse(text[: token.span.start] + text[token.span.end :], sink=sink)
+        if len(sink.errors) > 1:
+            several.append((token.text, token.span.line, [d.label for d in sink.errors]))
+        if token.text not in "(){}":  # those are missed where the other of the pair stands
+            assert all(abs(d.span.line - token.span.line) <= 1 for d in sink.errors)
+    assert len(several) <= len(tokens) // 50, several
