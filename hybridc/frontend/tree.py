@@ -95,9 +95,9 @@ class ToAst(Transformer_NonRecursive):  # type: ignore[type-arg]
         return ast.Entry(name, children[1], span=self._span(meta))
 
     def sharing(self, meta: Meta, children: list[Token]) -> tuple[str, int]:
-        count = children[0] if children else "1"
-        if not count.isdigit():
-            raise Misplaced("HYB112", self._span(meta), f"{count} weight sets", "write a whole number, shared(2)")
+        count = children[0].replace("_", "") if children else "1"
+        if not count.isdigit() or not 1 <= len(count.lstrip("0")) <= 9:
+            raise Misplaced("HYB112", self._span(meta), f"{count[:40]} weight sets", "write shared(1) or more")
         return ("shared", int(count))
 
     def formals(self, meta: Meta, children: list[ast.Param]) -> tuple[ast.Param, ...]:
