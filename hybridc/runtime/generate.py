@@ -12,9 +12,8 @@ from hybridc.runtime.errors import UsageError
 
 
 def next_token_logits(logits: Tensor, *, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Log-probabilities of the distribution that is sampled: logits [vocab] over temperature, cut to the `top_k`
-    largest,
-    then to the fewest most probable ones that hold `top_p` of the mass; -inf elsewhere. fp32 [vocab]."""
+    """Log-probabilities of the distribution that is sampled, fp32 [vocab]: logits [vocab] over temperature, cut to the
+    `top_k` largest, then to the fewest most probable ones that hold `top_p` of the mass; -inf elsewhere."""
     scaled = logits.float() / temperature
     if 0 < top_k < scaled.shape[-1]:
         least = scaled.topk(top_k).values[-1]
@@ -28,12 +27,10 @@ def next_token_logits(logits: Tensor, *, temperature: float, top_k: int, top_p: 
     return scaled.log_softmax(-1)
 
 
-def _choose(logits: Tensor, temperature: float, top_k: int, top_p: float, seed: tuple[int, int, int]) -> int:
-    if temperature == 0:
-        return int(logits.argmax())
+def _sample(logits: Tensor, temperature: float, top_k: int, top_p: float, seed: tuple[int, int, int]) -> int:
     probabilities = next_token_logits(logits, temperature=temperature, top_k=top_k, top_p=top_p).exp().cpu()
     base, step, row = seed
-    # splitmix-like mixing: neighbouring steps and rows get unrelated generators
+    # odd multipliers far apart: neighbouring steps and rows get unrelated generators
     mixed = (base * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + row * 0x94D049BB133111EB + 1) % (1 << 63)
     generator = torch.Generator().manual_seed(mixed)
     return int(torch.multinomial(probabilities, 1, generator=generator))
@@ -55,9 +52,9 @@ def generate(
     """New tokens for each row of input_ids [B, S], up to `max_new_tokens`, ending at a stop id (not returned).
 
     Temperature 0 takes the most probable token; else tokens are drawn as `next_token_logits` says, from a generator
-    that
-    depends on (seed, step, row) only. Prompts of different lengths come padded, with an attention mask [B, S].
-    `on_token(row, id)` is called for each token as it comes. Raises UsageError for settings that make no sense.
+    that depends on (seed, step, row) only. Prompts of different lengths come padded, on either side, with an attention
+    mask [B, S]. `on_token(row, id)` is called for each token as it comes. Raises UsageError for settings that make no
+    sense.
     """
     if input_ids.dim() != 2 or input_ids.shape[1] < 1:
         raise UsageError(f"input_ids are {list(input_ids.shape)}", "give [batch, tokens] with one token or more")
@@ -82,7 +79,12 @@ def generate(
             last = _last_real(logits, attention_mask)
             live = list(range(rows))
             for step in range(max_new_tokens):
-                chosen = [_choose(last[n], temperature, top_k, top_p, (seed, step, row)) for n, row in enumerate(live)]
+                if temperature == 0:
+                    chosen = last.argmax(-1).tolist()
+                else:
+                    chosen = [
+                        _sample(last[n], temperature, top_k, top_p, (seed, step, row)) for n, row in enumerate(live)
+                    ]
                 keep = [n for n, token in enumerate(chosen) if token not in stops]
                 for n in keep:
                     out[live[n]].append(chosen[n])

@@ -1,5 +1,6 @@
 """Documents: padding and packing change no logit, and the losses count what they should."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridc.runtime import PackedSeq
+from hybridc.runtime import Context, PackedSeq
 from hybridc.runtime.errors import UsageError
 from tests.runtime.zoo import alone, ids, same
 
@@ -144,6 +145,22 @@ def test_loss_counts_real_tokens_of_documents_only(net):
     assert out.loss.item() == pytest.approx((out.ce_loss + extra).item())
     assert out.aux["aux_loss"] > 0 and out.aux["z_loss"] > 0
     assert all(int(c.sum()) == 2 * 17 for c in out.aux["tokens_per_expert"])
+
+
+def test_routers_with_one_coefficient_share_a_loss_and_others_add_theirs():
+    """One that sends all tokens to one of 4 experts has balance loss 4 a coefficient, an even one z loss log² 4."""
+    tokens = ids(1, 3)
+    certain = torch.tensor([200.0, 0.0, 0.0, 0.0]).expand(1, 3, 4)
+    ctx = Context(tokens)
+    first, even = torch.zeros(1, 3, 1, dtype=torch.int64), torch.zeros(1, 3, 4)
+    ctx.router_stats("a", certain, first, experts=4, aux_coef=0.5, z_coef=0.0)
+    ctx.router_stats("b", certain, first, experts=4, aux_coef=0.25, z_coef=0.0)
+    ctx.router_stats("c", even, first, experts=4, aux_coef=0.0, z_coef=2.0)
+    out = ctx.output(torch.zeros(1, 3, 50), tokens)
+    assert out.aux["aux_loss"].item() == pytest.approx(0.5 * 4 + 0.25 * 4)
+    assert out.aux["z_loss"].item() == pytest.approx(2 * math.log(4) ** 2)
+    assert out.loss.item() == pytest.approx(math.log(50) + 3 + 2 * math.log(4) ** 2, rel=1e-6)
+    assert [t.tolist() for t in out.aux["tokens_per_expert"]] == [[3, 0, 0, 0]] * 3
 
 
 def test_no_labels_no_loss(net):

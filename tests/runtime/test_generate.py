@@ -40,6 +40,8 @@ def test_samples_depend_on_seed_and_row_only(net):
     assert a == generate(net, prompt, seed=1, **options)
     assert a != generate(net, prompt, seed=2, **options)
     assert a[0] == generate(net, prompt[:1], seed=1, **options)[0]
+    twins = generate(net, prompt[:1].expand(2, 5), seed=1, **options)
+    assert twins[0] == a[0] and twins[1] != a[0]
 
 
 def test_top_k_and_top_p():

@@ -14,9 +14,8 @@ class Rope:
     """`dim` channels of a head rotate, in pairs (i, i + dim / 2).
 
     Kinds: `default`; `linear`, positions over `factor`; `llama3`, only wavelengths beyond original_max /
-    low_freq_factor are
-    stretched by `factor`, with a smooth passage (Llama 3.1); `yarn`, a blend by wavelength, with cos and sin scaled by
-    `attention_factor`, 0.1 ln(factor) + 1 unless given (Peng et al., 2023).
+    low_freq_factor are stretched by `factor`, with a smooth passage (Llama 3.1); `yarn`, a blend by wavelength, with
+    cos and sin scaled by `attention_factor`, 0.1 ln(factor) + 1 unless given (Peng et al., 2023).
     """
 
     dim: int
