@@ -113,7 +113,7 @@ class _Lowering:
             if item.block.shared is not None:
                 turn = self.shared.get(item.block.name, 0)
                 self.shared[item.block.name] = turn + 1
-                weights = f"{item.block.name}.{turn % item.block.shared}"
+                weights = f"{item.block.name}.{turn % max(1, item.block.shared)}"
             if block is not None:
                 out.append(Layer(block.name, stage, weights))
         if previous and stage:

@@ -45,6 +45,7 @@ def test_the_frame_itself_is_right():
 
 
 ERRORS = [
+    (spec(extra="shared(0) block S { x += norm >> swiglu(8) }", layers="A S S"), "HYB112", None),
     # names
     (spec("x += nrom >> swiglu(96)"), "HYB101", "nrom"),
     (spec("x += norm >> atention(heads=4)"), "HYB102", "atention(heads=4)"),
