@@ -22,21 +22,22 @@ class _Forward:
     codes: dict[str, Code] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
-    stream: str = "x"
+    last: dict[str, int] = field(default_factory=dict)
+    held: str = "x"
 
     def run(self) -> list[str]:
         uses: dict[str, int] = {}
         for operand in (*(o for n in self.block.nodes for o in n.operands), self.block.result):
             uses[operand] = uses.get(operand, 0) + 1
         stream = _stream(self.block)
-        last = {operand: i for i, node in enumerate(self.block.nodes) for operand in node.operands}
+        self.last = {operand: i for i, node in enumerate(self.block.nodes) for operand in node.operands}
         for arg in self.block.args:
             self.codes[arg.name] = Code(arg.name)
             self.taken.add(arg.name)
         for position, node in enumerate(self.block.nodes):
             code = self._expression(node)
             if node.name in stream and node.name != self.block.result:
-                self._advance(node, code, last.get(self.stream, -1) > position)
+                self._advance(node, code, position)
             elif uses[node.name] == 1 and not node.hint:
                 self.codes[node.name] = code
                 self.pending.add(node.name)
@@ -69,16 +70,17 @@ class _Forward:
         self.codes[node.name] = Code(name)
         self.pending.discard(node.name)
 
-    def _advance(self, node: Node, code: Code, old_is_needed: bool) -> None:
-        """The stream's next value: `x` again, unless the old one is still to be read."""
+    def _advance(self, node: Node, code: Code, position: int) -> None:
+        """The stream's next value: `x` again, unless the value that `x` holds is still to be read (`held` says which)."""
         for name in sorted(self.pending):
             self._assign(next(n for n in self.block.nodes if n.name == name), self.codes[name])
-        if old_is_needed or "x" not in self.taken:
+        needed = self.held == self.block.result or self.last.get(self.held, -1) > position
+        if needed or "x" not in self.taken:
             self._assign(node, code)
         else:
             self.lines.append(f"x = {code.text}")
             self.codes[node.name] = Code("x")
-        self.stream = node.name
+            self.held = node.name
 
 
 def _stream(block: Block) -> set[str]:
