@@ -88,7 +88,12 @@ def analyse(
     out: Callable[[str], object] = print,
 ) -> tuple[Module | None, tuple[Timing, ...]]:
     """Everything up to codegen: lowering, passes, precision rules. Mistakes go to `sink`; None where there are any."""
-    module = lower(spec, sink)
+    try:
+        module = lower(spec, sink)
+    except RecursionError:
+        label = "lets lead from one to the next too often"
+        sink.report("HYB120", NO_SPAN, label, "put values where they are used, instead of in chains of lets")
+        return None, ()
     if module is None:
         return None, ()
     module, timings = run(module, sink, passes=passes, print_after=print_after, out=out)

@@ -71,7 +71,7 @@ class _Forward:
         self.pending.discard(node.name)
 
     def _advance(self, node: Node, code: Code, position: int) -> None:
-        """The stream's next value: `x` again, unless the value that `x` holds is still to be read (`held` says which)."""
+        """The stream's next value: `x` again, unless what `x` holds (`held`) is still to be read."""
         for name in sorted(self.pending):
             self._assign(next(n for n in self.block.nodes if n.name == name), self.codes[name])
         needed = self.held == self.block.result or self.last.get(self.held, -1) > position

@@ -15,6 +15,9 @@ from hybridc.ir.ops.base import Param
 from hybridc.ir.ops.embedding import Embedding, LMHead
 from hybridc.ir.types import DType
 
+RESERVED = frozenset("F Context LanguageModel Embed Head Model".split())  # noqa: SIM905
+"""Names at the top of model.py that a composite op's class must not take; functions and modules are in lower case."""
+
 
 @dataclass
 class _File:
@@ -26,6 +29,8 @@ class _File:
     taken: set[str] = field(default_factory=set)
 
     def class_name(self, wanted: str) -> str:
+        if wanted in RESERVED or wanted.startswith("ROPE"):
+            wanted += "Op"
         name, n = wanted, 1
         while name in self.taken:
             n += 1
@@ -242,7 +247,7 @@ def _layer_list(module: Module) -> list[str]:
     held: dict[str, str] = {}
     for layer in module.layers:
         if layer.weights and layer.weights not in held:
-            held[layer.weights] = "shared_" + re.sub(r"\W", "_", layer.weights)
+            held[layer.weights] = "_shared_" + re.sub(r"\W", "_", layer.weights)
             lines.append(f"{held[layer.weights]} = {layer.block}()")
     if held:
         entries = [held[layer.weights] if layer.weights else f"{layer.block}()" for layer in module.layers]
@@ -252,8 +257,8 @@ def _layer_list(module: Module) -> list[str]:
     if len(line) <= WIDTH - 8:
         return [line]
     return [
-        *wrapped("order = [", [layer.block for layer in module.layers], "]"),
-        "self.layers = nn.ModuleList(block() for block in order)",
+        *wrapped("_order = [", [layer.block for layer in module.layers], "]"),
+        "self.layers = nn.ModuleList(block() for block in _order)",
     ]
 
 

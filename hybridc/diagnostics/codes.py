@@ -153,6 +153,11 @@ CODES: dict[str, Code] = {
         "library, which other files import.",
         "model m { }",
     ),
+    "HYB124": Code(
+        "let in a circle",
+        "A let is defined by itself, directly or through other lets, so it stands for nothing.",
+        "let a = b\nlet b = a",
+    ),
     "HYB130": Code("empty pattern", "A layer pattern stands for no layer at all.", "layers = M * 0"),
     "HYB131": Code(
         "pattern letter",
@@ -234,6 +239,12 @@ CODES: dict[str, Code] = {
         "not emitted",
         "The checker knows this part of the language, and this version emits no code for it.",
         "mtp = A * 1",
+    ),
+    "HYB213": Code(
+        "op belongs in a layer",
+        "Attention, state spaces and mixtures need what only layers have: documents, a cache, router statistics. They "
+        "stand in blocks, not in `embed` or `head`.",
+        "head = attention(heads=4) >> lm_head(256)",
     ),
     "HYB214": Code(
         "attention heads do not divide over tp",

@@ -307,3 +307,17 @@ class Spec(Node):
     model: Model | None = None
     precision: Precision | None = None
     mesh: Mesh | None = None
+
+
+def walk(node: object) -> list[Node]:
+    """All nodes below and including `node`."""
+    out: list[Node] = []
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, tuple):
+            stack.extend(current)
+        elif isinstance(current, Node):
+            out.append(current)
+            stack.extend(v for k, v in vars(current).items() if k != "span")
+    return out

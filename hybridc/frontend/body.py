@@ -27,6 +27,7 @@ class Body:
     taken: set[str] = field(default_factory=set)
     prefix: str = ""
     residuals: int = 0
+    reserved: frozenset[str] = frozenset()
 
     def emit(self, op: Op, operands: tuple[str, ...], path: str, span: Span, **extra: object) -> str:
         if len(self.nodes) >= MAX_NODES:
@@ -40,10 +41,11 @@ class Body:
         if value.isdigit() and not self.nodes[int(value)].hint:
             self.nodes[int(value)] = replace(self.nodes[int(value)], hint=name)
 
-    def claim(self, name: str) -> str:
-        """A path for a submodule called `name` here: the name itself, or numbered when it is taken."""
+    def claim(self, name: str, *, label: bool = False) -> str:
+        """A path for a submodule called `name` here: the name itself, or numbered when it is taken. A name that a label
+        of the block bears is that label's."""
         path, n = self.prefix + name, 1
-        while path in self.taken or (n > 1 and path in self.labels):
+        while path in self.taken or (not label and path.removeprefix(self.prefix) in self.reserved):
             n += 1
             path = f"{self.prefix}{name}_{n}"
         self.taken.add(path)
@@ -135,6 +137,8 @@ class Body:
             return binding.value
         if binding.expr is not None and binding.scope is not None:
             single = isinstance(binding.expr, (ast.Call, ast.Name))
+            if single and not name and isinstance(binding.expr, ast.Call):
+                check_name(expr.id, expr.span, "submodule", self.report.sink)
             return self.apply(binding.expr, binding.scope, x, (name or expr.id) if single else name)
         self.report.fail(
             "HYB116", expr.span, f"`{expr.id}` is {binding.what}, not a layer or a value", "use an op or a named value"
@@ -155,19 +159,20 @@ class Body:
         self.labels.setdefault(full, expr.span)
         inner = expr.value
         while isinstance(inner, ast.Name):
+            self.report.step(inner.span)
             binding = scope.find(inner.id)
             if binding is None or binding.expr is None or binding.scope is None:
                 break
             inner, scope = binding.expr, binding.scope
         if isinstance(inner, ast.Call):
-            return self.apply(inner, scope, x, expr.name)
-        outer, self.prefix = self.prefix, self.claim(expr.name) + "."
+            return self._call(inner, scope, x, expr.name, label=True)
+        outer, self.prefix = self.prefix, self.claim(expr.name, label=True) + "."
         try:
             return self.apply(inner, scope, x)
         finally:
             self.prefix = outer
 
-    def _call(self, expr: ast.Call, scope: Scope, x: str, name: str) -> str:
+    def _call(self, expr: ast.Call, scope: Scope, x: str, name: str, *, label: bool = False) -> str:
         if expr.func == "concat":
             if expr.kwargs or len(expr.args) < 2:
                 self.report.fail("HYB110", expr.span, "concat takes two values or more", "write concat(a, b)")
@@ -185,13 +190,14 @@ class Body:
         operands = (x, *(self.apply(e, scope, x) for _, e in bound.operands))
         kind = type(bound.op)
         owns = kind.leaf is not Op.leaf or kind.body is not Op.body
-        path = self.claim(name or expr.func) if owns else ""
+        path = self.claim(name or expr.func, label=label) if owns else ""
         return self.emit(bound.op, operands, path, expr.span, spans=bound.spans, text=print_expr(expr))
 
 
 def lower_statements(statements: tuple[ast.Statement, ...], scope: Scope, report: Report) -> tuple[Body, str]:
     """The nodes of a block's body and the name of the value that the residual stream ends as."""
-    body = Body(report)
+    labels = (n.name for s in statements for n in ast.walk(s.value) if isinstance(n, ast.Label))
+    body = Body(report, reserved=frozenset(labels))
     stream = scope.names["x"]
     named: dict[str, Binding] = {}
     failed = False

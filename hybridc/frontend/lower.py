@@ -159,6 +159,8 @@ def lower(spec: ast.Spec, sink: Sink) -> Module | None:
     library = set(scope.names)
     values = _params(model, scope, report)
     _define(tuple(m for m in model.members if isinstance(m, (ast.Let, ast.Block))), scope, report)
+    if _circles((*spec.members, *model.members), report):
+        return None
     entries: dict[str, ast.Entry] = {}
     for member in model.members:
         if isinstance(member, ast.Entry):
@@ -187,7 +189,7 @@ def lower(spec: ast.Spec, sink: Sink) -> Module | None:
 
 def _unused(spec: ast.Spec, scope: Scope, library: set[str], report: Report) -> None:
     """Warns of params, lets and blocks that nothing names, whether or not what names them is right."""
-    nodes = walk((spec.members, spec.model, spec.precision, spec.mesh))
+    nodes = ast.walk((spec.members, spec.model, spec.precision, spec.mesh))
     named = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.func for n in nodes if isinstance(n, ast.Call)}
     if any(isinstance(n, ast.Call) and n.func == "embedding" and len(n.args) < 2 for n in nodes):
         named.add("dim")  # an embedding without a width reads it
@@ -215,6 +217,36 @@ def _define(members: tuple[ast.Let | ast.Block, ...], scope: Scope, report: Repo
             _block_header(member, report)
 
 
+def _circles(members: tuple[ast.Member, ...], report: Report) -> bool:
+    """Reports lets that lead back to themselves (HYB124); whether there are any."""
+    lets = {m.name: m for m in members if isinstance(m, ast.Let)}
+    named: dict[str, list[str]] = {}
+    for name, let in lets.items():
+        nodes = ast.walk(let.value)
+        bound = {n.var for n in nodes if isinstance(n, ast.Comprehension)}
+        named[name] = [n.id for n in nodes if isinstance(n, ast.Name) and n.id in lets and n.id not in bound]
+    done: set[str] = set()
+    found = False
+    for start in lets:
+        chain: dict[str, None] = {}
+        stack = [(start, False)]
+        while stack:
+            name, leaving = stack.pop()
+            if leaving:
+                done.add(name)
+                del chain[name]
+            elif name in chain:
+                shown = " -> ".join([*list(chain)[list(chain).index(name) :], name])
+                label = f"this let leads back to itself: {shown}"
+                report.sink.report("HYB124", lets[name].span, label, "give one of them a value of its own")
+                found = True
+            elif name not in done:
+                chain[name] = None
+                stack.append((name, True))
+                stack += [(n, False) for n in named[name]]
+    return found
+
+
 def _block_header(block: ast.Block, report: Report) -> None:
     seen: set[str] = set()
     for param in block.params:
@@ -224,27 +256,13 @@ def _block_header(block: ast.Block, report: Report) -> None:
         seen.add(param.name)
     if block.shared is not None and block.shared < 1:
         report.sink.report("HYB112", block.span, "a shared block has one weight set or more", "write shared(1) or more")
-    used = {n.id for s in block.body for n in walk(s.value) if isinstance(n, ast.Name)}
-    used |= {n.func for s in block.body for n in walk(s.value) if isinstance(n, ast.Call)}
+    used = {n.id for s in block.body for n in ast.walk(s.value) if isinstance(n, ast.Name)}
+    used |= {n.func for s in block.body for n in ast.walk(s.value) if isinstance(n, ast.Call)}
     for param in block.params:
         if param.name not in used:
             report.sink.report(
                 "HYB104", param.span, f"param `{param.name}` is never used", "use it or remove it", severity="warning"
             )
-
-
-def walk(node: object) -> list[ast.Node]:
-    """All nodes below and including `node`."""
-    out: list[ast.Node] = []
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, tuple):
-            stack.extend(current)
-        elif isinstance(current, ast.Node):
-            out.append(current)
-            stack.extend(v for k, v in vars(current).items() if k != "span")
-    return out
 
 
 def _params(model: ast.Model, scope: Scope, report: Report) -> tuple[tuple[str, int | float | str | bool | None], ...]:

@@ -50,7 +50,7 @@ def check_name(name: str, span: Span, what: str, sink: Sink) -> None:
         reason = "starts with an underscore"
     elif keyword.iskeyword(name) or (keyword.issoftkeyword(name) and what in ("model", "block")):
         reason = "is a Python keyword"
-    elif what == "block" and (name in MODULE_NAMES or name.startswith("ROPE_") or hasattr(builtins, name)):
+    elif what == "block" and (name in MODULE_NAMES | LOCALS or name.startswith("ROPE_") or hasattr(builtins, name)):
         reason = "means something else in emitted code"
     elif what == "submodule" and name in ATTRIBUTES:
         reason = "is an attribute that every torch module has"

@@ -94,7 +94,10 @@ def evaluate(expr: ast.Expr, scope: Scope, report: Report) -> Constant:
         case ast.Nil():
             return None
         case ast.TupleExpr() | ast.ListExpr():
-            return tuple(evaluate(e, scope, report) for e in expr.items)
+            items = tuple(evaluate(e, scope, report) for e in expr.items)
+            if any(isinstance(item, tuple) for item in items):
+                report.fail("HYB111", expr.span, "a tuple inside a tuple", "write numbers and words in it")
+            return items
         case ast.Name():
             return _name(expr, scope, report)
         case ast.Conditional():

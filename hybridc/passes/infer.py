@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from hybridc.diagnostics import Sink, did_you_mean
+from hybridc.ir.emit import Emit
 from hybridc.ir.graph import Block, Layer, Module, Node
 from hybridc.ir.ops import Check
 from hybridc.ir.ops.embedding import Embedding, LMHead
@@ -52,6 +53,7 @@ def infer(module: Module, sink: Sink) -> Module:
         return module
     blocks = tuple(b for b in made.values() if b is not None)
     out = dataclasses.replace(module, embed=embed, blocks=blocks, layers=tuple(layers), mtp=tuple(mtp), head=head)
+    _shared(out, sink)
     _ends(out, sink)
     return out
 
@@ -90,6 +92,17 @@ def _ids_meet_embedding(node: Node, operands: tuple[TensorType, ...], sink: Sink
     return True
 
 
+def _shared(module: Module, sink: Sink) -> None:
+    """One weight set has one block: its occurrences meet streams of one width."""
+    seen: dict[str, str] = {}
+    for layer in module.layers:
+        if layer.weights and seen.setdefault(layer.weights, layer.block) != layer.block:
+            label = "occurrences that share one weight set meet streams of different widths"
+            help = "give the block back the width that it takes, or do not share it"
+            sink.report("HYB135", module.by_name[layer.block].span, label, help)
+            return
+
+
 def _ends(module: Module, sink: Sink) -> None:
     """The head: one lm_head at the end, tied to an embedding of its size."""
     embeddings = [n for n in module.embed.nodes if isinstance(n.op, Embedding)]
@@ -99,12 +112,18 @@ def _ends(module: Module, sink: Sink) -> None:
             "HYB209", module.head.span, "the head does not end in `lm_head`", "write `head = ... >> lm_head(vocab)`"
         )
         return
-    for block in module.blocks:
+    for block in (module.embed, *module.blocks):
         for node in block.nodes:
             if isinstance(node.op, LMHead):
                 sink.report(
                     "HYB209", node.span, "`lm_head` stands inside a block", "move it to `head`, or use `linear`"
                 )
+    for block in (module.embed, module.head):
+        for node in block.nodes:
+            body = node.op.body(block.widths(node), Emit())
+            if body is not None and "ctx" in body.args:
+                label = f"`{type(node.op).kind}` stands in `{block.name}`, where there is no cache and no document"
+                sink.report("HYB213", node.span, label, "put it in a block and name that in `layers`")
     for node in heads:
         op, span = node.op, dict(node.spans)
         assert isinstance(op, LMHead)

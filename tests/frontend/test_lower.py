@@ -45,6 +45,18 @@ def test_the_frame_itself_is_right():
 
 
 ERRORS = [
+    (spec("x += norm >> swiglu(a)", extra="let a = a"), "HYB124", "let a = a"),
+    (spec("x += l: a", extra="let a = b\n  let b = a"), "HYB124", None),
+    (spec(extra="let P = (P A)", layers="P"), "HYB124", None),
+    (spec("x += to >> swiglu(96)", extra="let to = rmsnorm()"), "HYB108", "to"),
+    (spec("x += norm >> half", params="half", layers="A(mlp(5))"), "HYB108", "half"),
+    (spec(extra="block self { x += norm }", layers="A self"), "HYB108", None),
+    (spec("x += norm >> swiglu(((1, 2), 3))"), "HYB111", None),
+    (spec(head="attention(heads=4) >> lm_head(320)"), "HYB213", None),
+    (spec(embed="embedding(320) >> moe(experts=2, hidden=8, top_k=1)"), "HYB213", None),
+    (spec(embed="embedding(320) >> lm_head(64, tied=true)"), "HYB209", None),
+    (spec(extra="shared block S { x = rmsnorm() >> linear(96) }", layers="S S"), "HYB135", None),
+    (spec("x += norm >> attention(heads=4, rope=rope(kind=yarn, theta=1, factor=4))"), "HYB112", None),
     (spec(extra="shared(0) block S { x += norm >> swiglu(8) }", layers="A S S"), "HYB112", None),
     # names
     (spec("x += nrom >> swiglu(96)"), "HYB101", "nrom"),
@@ -194,3 +206,34 @@ def test_what_could_not_be_read_is_not_said_to_be_missing():
 def test_a_name_in_a_wrong_statement_counts_as_used():
     text = spec("x += nrom >> two", extra="let two = layernorm()")
     assert [f[0] for f in found(text)] == ["HYB101"]
+
+
+def test_a_long_chain_of_lets_ends_in_a_diagnostic():
+    chain = "let a0 = 1\n" + "\n".join(f"  let a{n} = a{n - 1} + 0" for n in range(1, 3000))
+    assert "HYB120" in [f[0] for f in found(spec("x += norm >> swiglu(a2999)", extra=chain))]
+
+
+def test_tuples_that_double_end_in_a_diagnostic():
+    chain = "let a0 = (1, 2)\n" + "\n".join(f"  let a{n} = (a{n - 1}, a{n - 1})" for n in range(1, 31))
+    assert "HYB111" in [f[0] for f in found(spec("x += norm >> linear(a30)", extra=chain))]
+
+
+def test_a_label_keeps_its_name_wherever_it_stands():
+    module = hybridc.compile(spec("x += linear(64)\n    x += linear: mlp(3)")).ir
+    assert [n.path for n in module.blocks[0].nodes if n.path] == ["linear_2", "linear"]
+
+
+NAMES = [
+    ("block order { x += norm }", "[order if i * i * i % 7 > 3 else A for i in 0..40]"),
+    ("shared block S { x += norm }\n  block shared_S_0 { x += norm }", "A S shared_S_0"),
+    ("block Language { x += Model: mlp(32) }", "A Language"),
+    ("block RO { x += PE: attention(heads=4, rope=rope()) }", "A RO"),
+]
+
+
+@pytest.mark.parametrize(("extra", "layers"), NAMES)
+def test_names_that_meet_in_emitted_code_do_not_collide(extra, layers):
+    import torch
+
+    net = hybridc.compile(spec(extra=extra, layers=layers)).load()
+    assert net(torch.zeros(1, 3, dtype=torch.int64)).logits.shape == (1, 3, 320)

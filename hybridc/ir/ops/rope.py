@@ -20,7 +20,7 @@ class Rope(Op):
 
     record: ClassVar[bool] = True
 
-    theta: float = attr(Float(0.0, strict=True), 10000.0, doc="base of the wavelengths")
+    theta: float = attr(Float(1.0, strict=True), 10000.0, doc="base of the wavelengths")
     kind_: str = attr(Choice(("default", "linear", "llama3", "yarn")), "default", doc="how positions are scaled")
     partial: float = attr(Float(0.0, strict=True), 1.0, doc="share of the head that rotates")
     factor: float = attr(Float(0.0, strict=True), 1.0, doc="how much longer than the original context")
