@@ -38,6 +38,8 @@ def wrong(message: str) -> NoReturn:
 def write(text: str, stream: TextIO | None = None) -> None:
     """Prints `text` as it is. A reader that has gone away (`| head`) is no mistake: the rest is dropped."""
     target = stream or sys.stdout
+    if target is None:  # closed by the caller: nobody reads
+        return
     try:
         target.write(text)
         target.flush()
@@ -184,6 +186,10 @@ def finish(error: BaseException) -> int:
         return status(error.diagnostics) or SPEC_WRONG
     if isinstance(error, KeyboardInterrupt):
         return 130
+    if type(error).__name__ == "UsageError" and isinstance(error, ValueError):
+        # the runtime's, which is not imported here: most commands do without it
+        write(f"hybridc: {error}\n", sys.stderr)
+        return COMMAND_WRONG
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "hybridc":
         package = (error.name or "").partition(".")[0]
         write(f"hybridc: this needs {package}: python -m pip install {package} (see `hybridc doctor`)\n", sys.stderr)

@@ -12,6 +12,10 @@ BYTES = 256
 """Ids of the bytes vocabulary: one for each byte of UTF-8 text."""
 
 
+MAX_NEW_TOKENS = 1 << 20
+"""Keys and values are reserved for all tokens at the start; more than this is a slip of the keyboard."""
+
+
 class Tokens(Protocol):
     """Text to ids and back."""
 
@@ -73,7 +77,10 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
     if source.is_dir() and is_package(source):
         if params:
             wrong("--set belongs to specs: compile the package again with it")
-        net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8")).Model()
+        try:
+            net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8")).Model()
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            wrong(f"{source / 'model.py'} is missing or broken ({error}): compile the package again")
         net.init_weights(0)
     elif source.is_dir() and (source / "config.json").is_file():
         if params or weights:
@@ -120,8 +127,8 @@ def ids_of(text: str, vocab: int) -> list[int]:
     for word in text.replace(",", " ").split():
         if not word.isascii() or not word.isdigit():
             wrong(f"--ids takes numbers, got `{word}`")
-        if int(word) >= vocab:
-            wrong(f"--ids has {word}, and the vocabulary ends at {vocab - 1}")
+        if len(word) > 12 or int(word) >= vocab:
+            wrong(f"--ids has {word[:12]}, and the vocabulary ends at {vocab - 1}")
         out.append(int(word))
     return out
 
@@ -129,6 +136,8 @@ def ids_of(text: str, vocab: int) -> list[int]:
 def stop_id(text: str, tokens: Tokens) -> int:
     """The id that ends a sample, from its number or from a text that is one id."""
     if text.isascii() and text.isdigit():
+        if len(text) > 12:
+            wrong(f"--stop has {text[:12]}..., which is no id")
         return int(text)
     found = tokens.encode(text)
     if len(found) != 1:
@@ -162,6 +171,8 @@ def complete(
     start = ids_of(ids, vocab) if ids is not None else tokens.encode(prompt or "") if tokens is not None else []
     if not start:
         wrong("the prompt is empty: a model needs at least one token to go on from")
+    if max_new_tokens > MAX_NEW_TOKENS:
+        wrong(f"--max-new-tokens is {max_new_tokens}: use {MAX_NEW_TOKENS} or less")
     over = [i for i in start if i >= vocab]
     if over:
         wrong(f"the tokenizer makes the id {over[0]}, and the model's vocabulary ends at {vocab - 1}")

@@ -530,3 +530,34 @@ def test_import_hf(run: Run, tmp_path: Path) -> None:
     assert run("check", "llama.hyb")[0] == 0
     status, _, err = run("import", "hf", "nowhere")
     assert status == 2 and "Traceback" not in err and err.strip()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--top-p", "0"],
+        ["--top-p", "nan"],
+        ["--temperature", "nan"],
+        ["--max-new-tokens", "99999999999999"],
+        ["--stop", "1" * 5000],
+    ],
+)
+def test_generate_refuses_what_makes_no_sense(run: Run, spec: Path, words: list[str]) -> None:
+    status, _, err = run("generate", spec, "--prompt", "a", *words)
+    assert status == 2 and "internal" not in err
+
+
+def test_generate_with_odd_numbers(run: Run, spec: Path, tmp_path: Path) -> None:
+    status, _, err = run("generate", spec, "--ids", "1" * 5000)
+    assert status == 2 and "internal" not in err
+    cold = run("generate", spec, "--prompt", "a", "--temperature", "1e-40", "--max-new-tokens", "2")
+    assert cold[0] == 0 and cold[1] == run("generate", spec, "--prompt", "a", "--max-new-tokens", "2")[1]
+    status, _, err = run("compile", spec, "-o", tmp_path / ("n" * 300))
+    assert status == 3 and "internal" not in err
+
+
+def test_a_broken_package_is_named(run: Run, spec: Path, tmp_path: Path) -> None:
+    assert run("compile", spec, "-o", tmp_path / "p")[0] == 0
+    (tmp_path / "p" / "model.py").write_text("def (")
+    status, _, err = run("generate", tmp_path / "p", "--prompt", "a")
+    assert status == 2 and "model.py" in err

@@ -89,7 +89,11 @@ def write_package(files: dict[str, str], folder: Path) -> None:
     else.
     """
     folder = Path(os.path.abspath(folder))
-    if folder.exists() and not (folder.is_dir() and (is_package(folder) or not any(folder.iterdir()))):
+    try:
+        free = not folder.exists() or (folder.is_dir() and (is_package(folder) or not any(folder.iterdir())))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    if not free:
         raise DiagnosticError(
             [
                 Diagnostic(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -14,7 +15,8 @@ from hybridc.runtime.errors import UsageError
 def next_token_logits(logits: Tensor, *, temperature: float, top_k: int, top_p: float) -> Tensor:
     """Log-probabilities of the distribution that is sampled, fp32 [vocab]: logits [vocab] over temperature, cut to the
     `top_k` largest, then to the fewest most probable ones that hold `top_p` of the mass; -inf elsewhere."""
-    scaled = logits.float() / temperature
+    # the largest becomes 0, so that no temperature makes an infinity of it
+    scaled = (logits.float() - logits.float().amax(-1, keepdim=True)) / temperature
     if 0 < top_k < scaled.shape[-1]:
         least = scaled.topk(top_k).values[-1]
         scaled = scaled.masked_fill(scaled < least, -torch.inf)
@@ -58,7 +60,7 @@ def generate(
     """
     if input_ids.dim() != 2 or input_ids.shape[1] < 1:
         raise UsageError(f"input_ids are {list(input_ids.shape)}", "give [batch, tokens] with one token or more")
-    if temperature < 0 or not 0 < top_p <= 1 or top_k < 0 or max_new_tokens < 0:
+    if not 0 <= temperature < math.inf or not 0 < top_p <= 1 or top_k < 0 or max_new_tokens < 0:
         raise UsageError(
             f"temperature {temperature}, top_k {top_k}, top_p {top_p}, max_new_tokens {max_new_tokens}",
             "use temperature >= 0, top_k >= 0, 0 < top_p <= 1 and max_new_tokens >= 0",
