@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 
 TARGETS = ("cpu", "cuda:sm80", "cuda:sm90", "cuda:sm100")
-
-Source = "str | Path | ast.Spec | Model"
 
 
 @dataclass(frozen=True)
@@ -194,8 +191,3 @@ def from_hf(folder: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] 
     bind(net, imported)
     load_hf(net, Path(folder))
     return net
-
-
-def is_spec_path(text: str) -> bool:
-    """Whether a command-line word names a spec file."""
-    return text.endswith(".hyb") or os.path.isfile(text)

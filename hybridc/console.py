@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from hybridc.diagnostics import Diagnostic, DiagnosticError, Sink
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FINE, SPEC_WRONG, COMMAND_WRONG, ENVIRONMENT_LACKS, INTERNAL = 0, 1, 2, 3, 70
 """Exit statuses. 130 is Ctrl-C."""
@@ -69,6 +73,23 @@ def width(stream: TextIO) -> int:
     import shutil
 
     return shutil.get_terminal_size((120, 24)).columns if stream.isatty() else 120
+
+
+def canvas(width: int, color: bool) -> tuple[Console, io.StringIO]:
+    """A rich console that draws into a text, at least 60 columns wide."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=max(width, 60),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        legacy_windows=False,
+    )
+    return console, out
 
 
 def show(diagnostics: Sequence[Diagnostic], sources: dict[str, str], stream: TextIO | None = None) -> None:

@@ -301,22 +301,13 @@ def as_json(diagnosis: Diagnosis) -> str:
 
 def as_text(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
     """The diagnosis for people, at most `width` columns wide."""
-    import io
-
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(width, 60),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        highlight=False,
-    )
+    from hybridc.console import canvas
+
+    console, out = canvas(width, color)
     cuda = f", CUDA {diagnosis.cuda}" if diagnosis.cuda else ", no CUDA in torch"
     console.print(Text(f"hybridc {diagnosis.hybridc}, Python {diagnosis.python}, {diagnosis.system}{cuda}\n", "bold"))
     styles = {"ok": "green", "missing": "dim", "broken": "bold red"}

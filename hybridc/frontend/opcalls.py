@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from hybridc.diagnostics import Span, did_you_mean
 from hybridc.frontend import ast
-from hybridc.frontend.scope import Failed, Report, Scope, evaluate
+from hybridc.frontend.scope import Failed, Report, Scope, evaluate, truth
 from hybridc.ir.attrs import AttrError, Choice, Record, coerce
-from hybridc.ir.ops import OPS, Op, fields, find, names
-
-REQUIRES = {"dim": "embedding"}
+from hybridc.ir.ops import Op, fields, find, names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +21,11 @@ class BoundOp:
     spans: tuple[tuple[str, Span], ...]
 
 
-def bind(call: ast.Call, scope: Scope, report: Report) -> BoundOp:
-    """The op that `call` makes. Reports every argument that is wrong, then raises Failed if there was one."""
+def bind(call: ast.Call, scope: Scope, report: Report, *, inside: bool = False) -> BoundOp:
+    """The op that `call` makes. Reports every argument that is wrong, then raises Failed if there was one.
+
+    `inside` another op's attributes, operands follow from where it stands and are not given.
+    """
     found = find(call.func)
     if found is None:
         binding = scope.find(call.func)
@@ -54,6 +54,8 @@ def bind(call: ast.Call, scope: Scope, report: Report) -> BoundOp:
     for kw in call.kwargs:
         if kw.name in given or kw.name in operands:
             wrong("HYB115", kw.span, f"`{kw.name}` is given twice", "give it once")
+        elif kw.name in extra and inside:
+            wrong("HYB109", kw.span, f"`{kw.name}` follows from where this stands", "leave it out here")
         elif kw.name in extra:
             operands[kw.name] = kw.value
         elif kw.name in preset:
@@ -84,7 +86,7 @@ def bind(call: ast.Call, scope: Scope, report: Report) -> BoundOp:
             )
             wrong("HYB110", call.span, f"`{call.func}` needs `{name}`: {field.metadata['doc']}", help)
     for name in extra:
-        if name not in operands and not kind.record:
+        if name not in operands and not inside:
             wrong("HYB110", call.span, f"`{call.func}` needs `{name}`", f"write `{name}=` and a named value")
     if failed:
         raise Failed
@@ -123,41 +125,13 @@ def _record(expr: ast.Expr, kind: Record, scope: Scope, report: Report) -> Op | 
     """The record that a call, a let of one, or a choice between them stands for; None for a constant such as `none`."""
     report.step(expr.span)
     if isinstance(expr, ast.Conditional):
-        from hybridc.frontend.scope import truth
-
         return _record(expr.then if truth(expr.test, scope, report) else expr.other, kind, scope, report)
     if isinstance(expr, ast.Call):
         if expr.func not in kind.kinds:
             raise AttrError(f"expected {kind}, got `{expr.func}(...)`", f"write {kind}")
-        return bind_record(expr, scope, report)
+        return bind(expr, scope, report, inside=True).op
     if isinstance(expr, ast.Name):
         binding = scope.find(expr.id)
         if binding is not None and binding.expr is not None and binding.scope is not None:
             return _record(binding.expr, kind, binding.scope, report)
-    return None
-
-
-def bind_record(call: ast.Call, scope: Scope, report: Report) -> Op:
-    """An op that stands inside another's attributes: its operands besides the first are not given there."""
-    kind = OPS[call.func]
-    operands = set(kind.operands[1:])
-    for kw in call.kwargs:
-        if kw.name in operands:
-            report.fail("HYB109", kw.span, f"`{kw.name}` follows from where this stands", "leave it out here")
-    placeholder = tuple(ast.Keyword(name, ast.Nil()) for name in operands)
-    return bind(dataclasses.replace(call, kwargs=call.kwargs + placeholder), scope, report).op
-
-
-def let_call(expr: ast.Expr, scope: Scope, find_binding: Callable[[str], Any] | None = None) -> ast.Call | None:
-    """The single op call that an expression is, through lets, or None."""
-    lookup = find_binding or scope.find
-    for _ in range(100):
-        if isinstance(expr, ast.Call):
-            return expr
-        if not isinstance(expr, ast.Name):
-            return None
-        binding = lookup(expr.id)
-        if binding is None or binding.expr is None:
-            return None
-        expr = binding.expr
     return None

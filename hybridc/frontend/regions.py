@@ -5,8 +5,9 @@ from __future__ import annotations
 from hybridc.diagnostics import did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.printer import print_expr
+from hybridc.frontend.printer import selector as print_selector
 from hybridc.frontend.scope import Failed, Report
-from hybridc.frontend.selectors import Target, select, text, tree
+from hybridc.frontend.selectors import Target, select, tree
 from hybridc.ir.graph import Module, PrecisionRule
 from hybridc.ir.types import DType
 
@@ -49,7 +50,11 @@ def lower_rules(precision: ast.Precision | None, module: Module, report: Report)
                 select(selector, module, report, targets)
             except Failed:
                 continue
-        rules.append(PrecisionRule(print_expr(rule.format), tuple(map(text, rule.on)), tuple(map(text, rule.exclude))))
+        rules.append(
+            PrecisionRule(
+                print_expr(rule.format), tuple(map(print_selector, rule.on)), tuple(map(print_selector, rule.exclude))
+            )
+        )
     return tuple(rules)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hybridc.diagnostics import Span, nearest
 from hybridc.frontend import ast
+from hybridc.frontend.printer import selector as print_selector
 from hybridc.frontend.scope import Report
 from hybridc.ir.describe import describe
 from hybridc.ir.graph import Block, Module
@@ -65,18 +66,6 @@ def _members(block: Block) -> list[tuple[tuple[str, ...], str, int]]:
     return [(path, kind, depth) for path, (kind, depth) in out.items()]
 
 
-def text(selector: ast.Selector) -> str:
-    """A selector as a spec writes it."""
-    return ".".join(step.name + _index_text(step.index) for step in selector.steps)
-
-
-def _index_text(index: ast.Slice | None) -> str:
-    if index is None:
-        return ""
-    start = "" if index.start is None else str(index.start)
-    return f"[{start}]" if index.single else f"[{start}:{'' if index.stop is None else index.stop}]"
-
-
 def select(selector: ast.Selector, module: Module, report: Report, targets: list[Target]) -> list[Target]:
     """The targets that `selector` names; one that names nothing is reported with the nearest name."""
     steps = list(selector.steps)
@@ -98,7 +87,7 @@ def select(selector: ast.Selector, module: Module, report: Report, targets: list
         words = {t.path[-1] for t in targets if not t.path[-1].isdigit()} | {t.kind for t in targets} | blocks - {""}
         wrong = next((s for s in steps if s.name not in words | {"*", "**", "layers"}), None)
         if wrong is not None and wrong.name in _known_parts():
-            label = f"this model has no `{wrong.name}`, so `{text(selector)}` matches nothing"
+            label = f"this model has no `{wrong.name}`, so `{print_selector(selector)}` matches nothing"
             report.sink.report("HYB306", wrong.span, label, "leave it out", severity="warning")
             return []
         near = nearest(wrong.name, words | _known_parts()) if wrong else None
@@ -106,7 +95,7 @@ def select(selector: ast.Selector, module: Module, report: Report, targets: list
         report.sink.report(
             "HYB301",
             where,
-            f"`{text(selector)}` matches nothing",
+            f"`{print_selector(selector)}` matches nothing",
             f"did you mean `{near}`?" if near else f"there are: {', '.join(sorted(w for w in words if w)[:16])}",
         )
     return found
@@ -172,4 +161,6 @@ def _check_indices(selector: ast.Selector, layers: int, report: Report) -> None:
                 "HYB302", span, f"{outside[0]} is outside of the {layers} layers", f"use indices from 0 to {layers - 1}"
             )
         if not step.index.single and not range(*slice(step.index.start, step.index.stop).indices(layers)):
-            report.fail("HYB302", span, f"`{text(selector)}` selects no layer", f"the model has {layers} layers")
+            report.fail(
+                "HYB302", span, f"`{print_selector(selector)}` selects no layer", f"the model has {layers} layers"
+            )

@@ -30,9 +30,6 @@ class DType(enum.Enum):
         return {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64"}[self.value]
 
 
-SYMBOLS = ("B", "S", "T")
-"""Batch rows, tokens of a row, and tokens in all (T stands for B x S where rows do not matter)."""
-
 _TERM = re.compile(r"(?:(\d+)\*?)?([A-Z])|(\d+)")
 
 

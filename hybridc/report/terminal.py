@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from itertools import cycle
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hybridc.console import canvas
 from hybridc.ir.graph import Module
 from hybridc.report.palette import TERMINAL
 from hybridc.report.summary import BlockRow, Summary, count, letters, mixers, size, summarise
@@ -21,16 +20,7 @@ MAX_CELLS = 512
 def render(module: Module, *, batch: int = 1, seq: int = 2048, width: int = 120, color: bool = False) -> str:
     """The whole report of a typed module, at most `width` columns wide, with ANSI colours if `color`."""
     report = summarise(module, batch=batch, seq=seq)
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(width, 60),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        highlight=False,
-        legacy_windows=False,
-    )
+    console, out = canvas(width, color)
     console.print(_title(report))
     console.print()
     console.print(_picture(report))

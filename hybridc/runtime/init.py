@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -81,6 +80,3 @@ class dt_bias:
     def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
         dt = _uniform(tensor, math.log(self.low), math.log(self.high), generator).exp().clamp(min=self.floor)
         tensor.copy_(dt + torch.log(-torch.expm1(-dt)))
-
-
-Filler = Callable[[Tensor, torch.Generator], None]

@@ -7,7 +7,6 @@ state, what a mesh may split, and how it is emitted. `ins` is always the tuple o
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
@@ -187,11 +186,6 @@ def find(name: str) -> tuple[type[Op], dict[str, Any]] | None:
 def names(*, records: bool = True) -> list[str]:
     """All names that a spec can call, sorted."""
     return sorted([k for k, c in OPS.items() if records or not c.record] + list(ALIASES))
-
-
-def close_to(name: str) -> list[str]:
-    """Op names that look like `name`, nearest first."""
-    return difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
 
 
 def multiple(value: int, of: int) -> str:
