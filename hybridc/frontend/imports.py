@@ -36,6 +36,9 @@ def load_text(
 
 
 def _merged(spec: ast.Spec, path: Path | None, include: Sequence[str | Path], sink: Sink) -> ast.Spec:
+    for folder in include:
+        if not os.path.isdir(folder):
+            sink.report("HYB400", NO_SPAN, f"there is no folder `{folder}` to look for imports in", "check the name")
     if not spec.imports:
         return spec
     loader = _Loader(tuple(Path(i) for i in include), sink)

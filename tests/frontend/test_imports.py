@@ -138,3 +138,8 @@ def test_mistakes_of_imported_files_are_shown_with_their_lines(folder):
     sink = hybridc.check(main(folder, "lib/common.hyb"))
     shown = render_text(sink.diagnostics, sink.sources)
     assert "lib/common.hyb:1:20" in shown and "let norm = rmsnorm(epz=1)" in shown
+
+
+def test_an_include_folder_that_does_not_exist_is_named(folder):
+    path = main(folder, "lib/common.hyb")
+    assert codes(path, include=[folder / "nowhere"]) == ["HYB400"]

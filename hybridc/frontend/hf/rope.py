@@ -65,6 +65,8 @@ def rope(
         settings.refuse("rope_type", kind, did_you_mean(kind, _FIELDS))
         return call("rope")
     base = settings.number("rope_theta", outer["rope_theta"])
+    if base <= 1:
+        settings.refuse("rope_theta", base, "the base of the wavelengths is above 1")
     part = settings.number("partial_rotary_factor", outer["partial_rotary_factor"])
     if part != partial and not may_be_partial:
         settings.refuse("partial_rotary_factor", part, f"`{config.family}` rotates whole heads: remove the field")

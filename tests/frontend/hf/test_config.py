@@ -54,6 +54,8 @@ def test_the_families():
         ({"rms_norm_eps": {"__float__": "one"}}, "HYB503", "rms_norm_eps"),
         ({"attention_bias": 1}, "HYB503", "attention_bias"),
         ({"num_attention_heads": -4}, "HYB503", "num_attention_heads"),
+        ({"rope_theta": 0}, "HYB503", "rope_theta"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1.0}}, "HYB503", "rope_theta"),
         ({"num_hidden_layers": 10**9}, "HYB503", "num_hidden_layers"),
         ({"rope_interleaved": True}, "HYB503", "rope_interleaved"),
     ],
