@@ -268,7 +268,7 @@ def _assign(
     owner, _, leaf = name.rpartition(".")
     module = net.get_submodule(owner)
     dtype = torch.float32 if (id(module), leaf) in kept else parameter.dtype
-    setattr(module, leaf, torch.nn.Parameter(value.to(dtype, copy=copy)))
+    setattr(module, leaf, torch.nn.Parameter(value.to(dtype, copy=copy), parameter.requires_grad))
 
 
 def _binding(net: nn.Module) -> Binding:

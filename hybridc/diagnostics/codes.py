@@ -219,8 +219,9 @@ CODES: dict[str, Code] = {
         "gated_rmsnorm(gate=z, groups=3)",
     ),
     "HYB207": Code(
-        "more experts chosen than there are",
-        "`top_k` of a mixture is at most its number of experts.",
+        "mixture does not work out",
+        "`top_k` of a mixture is at most its number of experts, or of those in its `top_groups` groups; `groups` "
+        "divide the experts.",
         "moe(experts=4, hidden=64, top_k=5)",
     ),
     "HYB208": Code(
@@ -245,6 +246,12 @@ CODES: dict[str, Code] = {
         "Attention, state spaces and mixtures need what only layers have: documents, a cache, router statistics. They "
         "stand in blocks, not in `embed` or `head`.",
         "head = attention(heads=4) >> lm_head(256)",
+    ),
+    "HYB221": Code(
+        "attributes exclude each other",
+        "An attribute of an op speaks of a part that its other attributes leave out: `beta` belongs to silu, `limit` "
+        "to gated experts, `zero_centered` to a norm that has a weight.",
+        "moe(experts=4, hidden=64, top_k=2, shared_gate=true)",
     ),
     "HYB214": Code(
         "attention heads do not divide over tp",

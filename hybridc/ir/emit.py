@@ -50,6 +50,11 @@ class Emit:
     constants: dict[str, str] = field(default_factory=dict)
     path: str = ""
 
+    def linear(self, name: str, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> str:
+        """The constructor of the projection `name` of the op being written: torch's, or that of the number format which
+        a precision rule gives it. `parts` are the rows of the projections fused in it."""
+        return call("nn.Linear", ins, out, bias=bias)
+
     def constant(self, stem: str, text: str) -> str:
         """The name of the module-level constant that is `text`; numbered from the second one of a stem on."""
         if text in self.constants:
@@ -89,6 +94,14 @@ def call(function: str, *args: object, **kwargs: object) -> str:
     shown = [a if isinstance(a, str) else lit(a) for a in args]  # type: ignore[arg-type]
     shown += [f"{k}={v if isinstance(v, str) else lit(v)}" for k, v in kwargs.items()]  # type: ignore[arg-type]
     return f"{function}({', '.join(shown)})"
+
+
+def broken(line: str, width: int = 104) -> list[str]:
+    """A line that is a call or assigns one, its arguments on a line of their own where it is longer than `width`."""
+    if len(line) <= width:
+        return [line]
+    head, _, rest = line.partition("(")
+    return [f"{head}(", f"    {rest[:-1]}", ")"]
 
 
 def scaled(factor: float, text: str) -> str:

@@ -11,6 +11,29 @@ from torch import Tensor
 from hybridc.runtime.errors import UsageError
 
 
+def _append(store: Tensor, new: Tensor, past: int) -> Tensor:
+    """Writes new [B, heads, S, dim] into store [B, heads, max_len, dim] behind `past` tokens; all up to there.
+
+    Gradients reach the new tokens, not those of earlier calls.
+    """
+    end = past + new.shape[2]
+    grad = torch.is_grad_enabled()
+    store[:, :, past:end] = new.detach() if grad else new
+    if not grad:
+        return store[:, :, :end].to(new.dtype)
+    return torch.cat((store[:, :, :past].to(new.dtype), new), dim=2) if past else new
+
+
+def _append_ragged(store: Tensor, new: Tensor, row: Tensor, place: Tensor, end: int) -> Tensor:
+    """As `_append`, with the cache's row [B, 1] and the place [B, S] of each new token; all up to `end`."""
+    by_token, new = store.transpose(1, 2), new.transpose(1, 2)
+    by_token[row, place] = new.detach().to(store.dtype)
+    seen = by_token[:, :end].to(new.dtype)
+    if torch.is_grad_enabled():
+        seen = seen.index_put((row, place), new)
+    return seen.transpose(1, 2)
+
+
 class KVState:
     """Keys and values [batch, heads, max_len, head_dim]; how much of a row is filled, the cache knows."""
 
@@ -25,34 +48,47 @@ class KVState:
 
         Gradients reach the new tokens, not those of earlier calls.
         """
-        end = past + k.shape[2]
-        both = (self.k, self.v) if row is None else (self.k[row : row + 1], self.v[row : row + 1])
-        grad = torch.is_grad_enabled()
-        out = []
-        for store, new in zip(both, (k, v), strict=True):
-            store[:, :, past:end] = new.detach() if grad else new
-            if not grad:
-                out.append(store[:, :, :end].to(new.dtype))
-            else:
-                out.append(torch.cat((store[:, :, :past].to(new.dtype), new), dim=2) if past else new)
-        return out[0], out[1]
+        rows = slice(None) if row is None else slice(row, row + 1)
+        return _append(self.k[rows], k, past), _append(self.v[rows], v, past)
 
     def append_ragged(self, k: Tensor, v: Tensor, row: Tensor, place: Tensor, end: int) -> tuple[Tensor, Tensor]:
         """As `append`, with the cache's row [B, 1] and the place [B, S] of each new token; all up to `end`."""
-        out = []
-        for store, new in zip((self.k, self.v), (k.transpose(1, 2), v.transpose(1, 2)), strict=True):
-            by_token = store.transpose(1, 2)
-            by_token[row, place] = new.detach().to(store.dtype)
-            seen = by_token[:, :end].to(new.dtype)
-            if torch.is_grad_enabled():
-                seen = seen.index_put((row, place), new)
-            out.append(seen.transpose(1, 2))
-        return out[0], out[1]
+        return _append_ragged(self.k, k, row, place, end), _append_ragged(self.v, v, row, place, end)
 
     def select(self, rows: Tensor) -> Self:
         """A copy of some rows."""
         new = object.__new__(type(self))
         new.k, new.v = self.k[rows], self.v[rows]
+        return new
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Nothing to do: what lies behind a row's length is never read."""
+
+
+class LatentState:
+    """Latents of multi-head latent attention (DeepSeek-V2, 2024) [batch, 1, max_len, rank + rope_dim]: the keys, whose
+    first `rank` channels are the values too. Used as a KVState of one head."""
+
+    def __init__(
+        self, batch: int, max_len: int, *, rank: int, rope_dim: int, device: torch.device, dtype: torch.dtype
+    ) -> None:  # fmt: skip
+        self.rank = rank
+        self.latents = torch.zeros(batch, 1, max_len, rank + rope_dim, device=device, dtype=dtype)
+
+    def append(self, k: Tensor, v: Tensor, past: int, *, row: int | None = None) -> tuple[Tensor, Tensor]:
+        """As KVState's, `v` being a part of `k`."""
+        seen = _append(self.latents[slice(None) if row is None else slice(row, row + 1)], k, past)
+        return seen, seen[..., : self.rank]
+
+    def append_ragged(self, k: Tensor, v: Tensor, row: Tensor, place: Tensor, end: int) -> tuple[Tensor, Tensor]:
+        """As KVState's, `v` being a part of `k`."""
+        seen = _append_ragged(self.latents, k, row, place, end)
+        return seen, seen[..., : self.rank]
+
+    def select(self, rows: Tensor) -> Self:
+        """A copy of some rows."""
+        new = object.__new__(type(self))
+        new.rank, new.latents = self.rank, self.latents[rows]
         return new
 
     def reset(self, rows: Sequence[int]) -> None:

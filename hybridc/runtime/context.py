@@ -19,7 +19,7 @@ from hybridc.runtime.ops.losses import load_balancing_loss, router_z_loss, token
 
 if TYPE_CHECKING:
     from hybridc.runtime.cache import Cache
-    from hybridc.runtime.ops.rope import Rope
+    from hybridc.runtime.ops.rope import Rope, Tables
 
 
 class PackedSeq:
@@ -93,7 +93,7 @@ class Context:
         self.cache = cache
         self.borders: list[int] | None = None
         self.kept: Tensor | None = None
-        self._ropes: dict[Rope, tuple[Tensor, Tensor]] = {}
+        self._ropes: dict[Rope, Tables] = {}
         self._plans: dict[object, object] = {}
         self._routers: list[_Router] = []
         if seq is not None and attention_mask is not None:
@@ -170,7 +170,7 @@ class Context:
         shifts = torch.tensor(shift, device=device).repeat_interleave(counts)
         return (torch.arange(self.input_ids.shape[1], device=device) + shifts)[None]
 
-    def rope(self, rope: Rope) -> tuple[Tensor, Tensor]:
+    def rope(self, rope: Rope) -> Tables:
         """cos and sin [1 or B, S, 1, dim / 2], fp32, made once a forward."""
         if rope not in self._ropes:
             self._ropes[rope] = rope.tables(self.positions)

@@ -109,7 +109,8 @@ class AttnAttention(nn.Module):
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((160, 32, 32), dim=-1)
         q, k = ops.rope(q.unflatten(-1, (5, 32)), k.unflatten(-1, (1, 32)), ctx.rope(ROPE))
-        y = ops.attention(q, k, v.unflatten(-1, (1, 32)), ctx, state, scale=0.1767766952966369)
+        v = v.unflatten(-1, (1, 32))
+        y = ops.attention(q, k, v, ctx, state, scale=0.1767766952966369)
         return self.out(y.flatten(-2))
 
 

@@ -43,7 +43,8 @@ class HAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((512, 128, 128), dim=-1)
         q, k = ops.rope(q.unflatten(-1, (8, 64)), 0.390625 * k.unflatten(-1, (2, 64)), ctx.rope(ROPE))
-        y = ops.attention(q, k, v.unflatten(-1, (2, 64)), ctx, state, scale=0.125)
+        v = v.unflatten(-1, (2, 64))
+        y = ops.attention(q, k, v, ctx, state, scale=0.125)
         return self.out(y.flatten(-2))
 
 

@@ -42,7 +42,8 @@ class LayerAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((2048, 512, 512), dim=-1)
         q, k = ops.rope(q.unflatten(-1, (32, 64)), k.unflatten(-1, (8, 64)), ctx.rope(ROPE))
-        y = ops.attention(q, k, v.unflatten(-1, (8, 64)), ctx, state, scale=0.125)
+        v = v.unflatten(-1, (8, 64))
+        y = ops.attention(q, k, v, ctx, state, scale=0.125)
         return self.out(y.flatten(-2))
 
 

@@ -42,7 +42,8 @@ class LayerAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((256, 64, 64), dim=-1)
         q, k = ops.rope(q.unflatten(-1, (8, 32)), k.unflatten(-1, (2, 32)), ctx.rope(ROPE))
-        y = ops.attention(q, k, v.unflatten(-1, (2, 32)), ctx, state, scale=0.1767766952966369, window=1024)
+        v = v.unflatten(-1, (2, 32))
+        y = ops.attention(q, k, v, ctx, state, scale=0.1767766952966369, window=1024)
         return self.out(y.flatten(-2))
 
 

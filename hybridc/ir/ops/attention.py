@@ -1,14 +1,20 @@
-"""attention: multi-head, grouped-query and multi-query, with rotary positions, windows, biases and qk-norm."""
+"""attention: multi-head, grouped-query and multi-query, with rotary positions, windows, sinks, gates and norms."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Self
 
-from hybridc.ir.attrs import Flag, Float, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote, scaled
+from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, lit, quote, scaled
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.rope import Rope
+
+NORMS = ("rmsnorm", "layernorm")
+
+
+def _below(name: str, params: tuple[Param, ...]) -> list[Param]:
+    return [dataclasses.replace(p, name=f"{name}.{p.name}") for p in params]
 
 
 @op("attention")
@@ -16,7 +22,8 @@ class Attention(Op):
     """Causal softmax attention (Vaswani et al., 2017; grouped queries: Ainslie et al., 2023).
 
     `heads` query heads of `head_dim` read `kv_heads` key and value heads; token i sees the last `window` tokens up to
-    itself, or all. Parameters: qkv [(heads + 2 kv_heads) head_dim, in], out [in, heads head_dim].
+    itself, or all. Parameters: qkv [(heads + 2 kv_heads) head_dim, in] (rows q, k, v; `gated`: q, gate, k, v),
+    out [out_dim, heads head_dim].
     """
 
     heads: int = attr(Int(), doc="query heads")
@@ -25,15 +32,22 @@ class Attention(Op):
     rope: Rope | None = attr(Record(("rope",)), None, doc="rotary positions", optional=True)
     window: int | None = attr(Int(), None, doc="tokens that a token sees, itself included", optional=True)
     scale: float = attr(Float(0.0, strict=True), 0.0, doc="softmax scale", derived="head_dim ** -0.5")
-    bias: bool = attr(Flag(), False, doc="biases on q, k and v")
+    bias: bool = attr(Flag(), False, doc="biases on q, k, v and the gate")
     out_bias: bool = attr(Flag(), False, doc="bias on the output projection")
-    qk_norm: Any = attr(
-        Record(("rmsnorm", "layernorm")), None, doc="norm of each query and key head, before rope", optional=True
-    )
+    qk_norm: Any = attr(Record(NORMS), None, doc="norm of the queries and the keys, before rope", optional=True)
+    qk_norm_over: str = attr(Choice(("head", "all")), "head", doc="what qk_norm takes together: a head, or all heads")
     key_scale: float = attr(Float(), 1.0, doc="multiplies the keys")
+    gated: bool = attr(Flag(), False, doc="multiply the heads' results with sigmoid(gate), a projection of its own")
+    sinks: bool = attr(Flag(), False, doc="a learned logit for each head that the softmax counts and no value has")
+    softcap: float | None = attr(Float(0.0, strict=True), None, doc="scores become c tanh(score / c)", optional=True)
+    dropout: float = attr(Float(0.0), 0.0, doc="share of the softmax's weights that training drops")
+    out_norm: Any = attr(Record(NORMS), None, doc="norm in front of the output projection", optional=True)
+    out_dim: int = attr(Int(), 0, doc="width of the result", derived="dim")
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         dim, head_dim = ins[0], self.head_dim
+        if self.dropout >= 1.0:
+            check.error("HYB112", "dropout", f"expected less than 1, got {self.dropout}", "use a share below 1")
         kv_heads = self.kv_heads or self.heads
         if not head_dim:
             if dim % self.heads:
@@ -60,20 +74,43 @@ class Attention(Op):
                     f"rope would turn {rotated} of {head_dim} channels of a head; it needs an even number of them",
                     "change head_dim or rope's partial so that an even number of channels, at most head_dim, rotates",
                 )
-        return dataclasses.replace(self, kv_heads=kv_heads, head_dim=head_dim, scale=self.scale or head_dim**-0.5)
+        return dataclasses.replace(
+            self,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            scale=self.scale or head_dim**-0.5,
+            out_dim=self.out_dim or dim,
+        )
+
+    def width(self, ins: Widths) -> int:
+        return self.out_dim or ins[0]
+
+    def rows(self) -> tuple[int, ...]:
+        """Rows of the fused projection: q, (gate,) k, v."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return (q, q, kv, kv) if self.gated else (q, kv, kv)
+
+    def norm_widths(self) -> tuple[int, int]:
+        """Channels that the norms of queries and keys take together."""
+        if self.qk_norm_over == "head":
+            return self.head_dim, self.head_dim
+        return self.heads * self.head_dim, self.kv_heads * self.head_dim
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        out = [Param("qkv.weight", (q + 2 * kv, ins[0]), Fill("linear", fan_in=ins[0]))]
+        q, rows, dim = self.heads * self.head_dim, sum(self.rows()), self.width(ins)
+        out = [Param("qkv.weight", (rows, ins[0]), Fill("linear", fan_in=ins[0]))]
         if self.bias:
-            out.append(Param("qkv.bias", (q + 2 * kv,), ZEROS))
+            out.append(Param("qkv.bias", (rows,), ZEROS))
         if self.qk_norm is not None:
-            for name in ("q_norm", "k_norm"):
-                inner = self.qk_norm.params((self.head_dim,))
-                out += [dataclasses.replace(p, name=f"{name}.{p.name}") for p in inner]
-        out.append(Param("out.weight", (ins[0], q), Fill("residual", fan_in=q)))
+            for name, width in zip(("q_norm", "k_norm"), self.norm_widths(), strict=True):
+                out += _below(name, self.qk_norm.params((width,)))
+        if self.sinks:
+            out.append(Param("sinks", (self.heads,), Fill("normal", (0.02,))))
+        if self.out_norm is not None:
+            out += _below("out_norm", self.out_norm.params((q,)))
+        out.append(Param("out.weight", (dim, q), Fill("residual", fan_in=q)))
         if self.out_bias:
-            out.append(Param("out.bias", (ins[0],), ZEROS))
+            out.append(Param("out.bias", (dim,), ZEROS))
         return tuple(out)
 
     def seen(self, seq: int) -> float:
@@ -87,8 +124,7 @@ class Attention(Op):
         return super().flops(ins, seq) + 4.0 * self.heads * self.head_dim * self.seen(seq)
 
     def saved(self, ins: Widths, seq: int) -> float:
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return ins[0] + 2 * q + 2 * kv + self.heads
+        return ins[0] + sum(self.rows()) + self.heads * self.head_dim + self.heads
 
     def cache(self, ins: Widths, length: int) -> tuple[StateTensor, ...]:
         return (StateTensor("kv", 2 * self.kv_heads * self.head_dim * length),)
@@ -100,19 +136,22 @@ class Attention(Op):
         )
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        members = [
-            f"self.qkv = {call('nn.Linear', ins[0], q + 2 * kv, bias=self.bias)}"
-            f"  # {q} query, {kv} key, {kv} value rows",
-            f"self.out = {call('nn.Linear', q, ins[0], bias=self.out_bias)}",
-        ]
-        query, key = (
-            f"{n}.unflatten(-1, ({h}, {self.head_dim}))" for n, h in (("q", self.heads), ("k", self.kv_heads))
-        )
-        forward = [f"q, k, v = self.qkv(x).split(({q}, {kv}, {kv}), dim=-1)"]
+        q, rows = self.heads * self.head_dim, self.rows()
+        names = ("query", "gate", "key", "value") if self.gated else ("query", "key", "value")
+        shown = ", ".join(f"{r} {n}" for r, n in zip(rows, names, strict=True))
+        members = [f"self.qkv = {emit.linear('qkv', ins[0], sum(rows), bias=self.bias, parts=rows)}  # {shown} rows"]
+        parts = "q, gate, k, v" if self.gated else "q, k, v"
+        forward = [f"{parts} = self.qkv(x).split(({', '.join(map(str, rows))}), dim=-1)"]
+        query, key = "q", "k"
         if self.qk_norm is not None:
-            norm = self.qk_norm.leaf((self.head_dim,))
-            members[1:1] = [f"self.q_norm = {norm}", f"self.k_norm = {norm}"]
+            widths = self.norm_widths()
+            members += [f"self.{n}_norm = {self.qk_norm.leaf((w,))}" for n, w in zip("qk", widths, strict=True)]
+            if self.qk_norm_over == "all":
+                query, key = "self.q_norm(q)", "self.k_norm(k)"
+        query, key = (
+            f"{n}.unflatten(-1, ({h}, {self.head_dim}))" for n, h in ((query, self.heads), (key, self.kv_heads))
+        )
+        if self.qk_norm is not None and self.qk_norm_over == "head":
             query, key = f"self.q_norm({query})", f"self.k_norm({key})"
         key = scaled(self.key_scale, key)
         if self.rope is not None:
@@ -120,14 +159,36 @@ class Attention(Op):
             forward.append(f"q, k = ops.rope({query}, {key}, ctx.rope({table}))")
         else:
             forward.append(f"q, k = {query}, {key}")
-        window = "" if self.window is None else f", window={self.window}"
-        value = f"v.unflatten(-1, ({self.kv_heads}, {self.head_dim}))"
-        forward.append(f"y = ops.attention(q, k, {value}, ctx, state, scale={lit(self.scale)}{window})")
-        forward.append("return self.out(y.flatten(-2))")
+        if self.sinks:
+            members.append(f"self.sinks = nn.Parameter(torch.empty({self.heads}))")
+        options = "".join(f", {name}={text}" for name, text in self._options())
+        forward.append(f"v = v.unflatten(-1, ({self.kv_heads}, {self.head_dim}))")
+        forward += broken(f"y = ops.attention(q, k, v, ctx, state, scale={lit(self.scale)}{options})")
+        y = "y.flatten(-2)"
+        if self.gated:
+            y = f"{y} * gate.sigmoid()"
+        if self.out_norm is not None:
+            members.append(f"self.out_norm = {self.out_norm.leaf((q,))}")
+            y = f"self.out_norm({y})"
+        forward.append(f"return self.out({y})")
+        members.append(f"self.out = {emit.linear('out', q, self.width(ins), bias=self.out_bias)}")
         state = (
             f"ops.KVState(batch, max_len, heads={self.kv_heads}, head_dim={self.head_dim}, device=device, dtype=dtype)"
         )
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), state)
+
+    def _options(self) -> list[tuple[str, str]]:
+        """Arguments of the runtime's attention that differ from its defaults."""
+        out = []
+        if self.window is not None:
+            out.append(("window", str(self.window)))
+        if self.softcap is not None:
+            out.append(("softcap", lit(self.softcap)))
+        if self.sinks:
+            out.append(("sinks", "self.sinks"))
+        if self.dropout:
+            out.append(("dropout", f"{lit(self.dropout)} if self.training else 0.0"))
+        return out
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)

@@ -1,4 +1,4 @@
-"""linear, scale, concat, add and mul: the glue between mixers."""
+"""linear, scale, dropout, concat, add and mul: the glue between mixers."""
 
 from __future__ import annotations
 
@@ -41,6 +41,24 @@ class Scale(Op):
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         return Code(f"{lit(self.factor)} * {args[0].at(ATOM)}", MUL)
+
+
+@op("dropout")
+class Dropout(Op):
+    """Training sets a share `p` of the elements to 0 and the others to x / (1 - p) (Srivastava et al., 2014)."""
+
+    p: float = attr(Float(0.0), doc="share of the elements that training drops")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        if self.p >= 1.0:
+            check.error("HYB112", "p", f"expected less than 1, got {self.p}", "use a share below 1")
+        return self
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        return float(ins[0])
+
+    def leaf(self, ins: Widths) -> str:
+        return call("nn.Dropout", self.p)
 
 
 @op("concat")

@@ -38,12 +38,18 @@ class Embedding(Op):
 
 @op("lm_head")
 class LMHead(Op):
-    """Logits over the vocabulary: scale (x Wᵀ + b). Weight [vocab, dim], the embedding's own tensor when tied."""
+    """Logits over the vocabulary: scale (x Wᵀ + b), then c tanh(logit / c) with a `softcap` c (Gemma 2).
+
+    Weight [vocab, dim], the embedding's own tensor when tied.
+    """
 
     vocab: int = attr(Int(), doc="number of logits")
     scale: float = attr(Float(), 1.0, doc="multiplies the logits")
     tied: bool = attr(Flag(), False, doc="use the embedding's weight")
     bias: bool = attr(Flag(), False, doc="add a bias")
+    softcap: float | None = attr(
+        Float(0.0, strict=True), None, doc="logits become c tanh(logit / c)", optional=True
+    )  # fmt: skip
 
     def width(self, ins: Widths) -> int:
         return self.vocab
@@ -56,5 +62,9 @@ class LMHead(Op):
         return call("nn.Linear", ins[0], self.vocab, bias=self.bias)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
-        logits = f"{module}({args[0].text})"
-        return Code(logits, ATOM) if self.scale == 1.0 else Code(f"{lit(self.scale)} * {logits}", MUL)
+        logits = Code(f"{module}({args[0].text})", ATOM)
+        if self.scale != 1.0:
+            logits = Code(f"{lit(self.scale)} * {logits.text}", MUL)
+        if self.softcap is None:
+            return logits
+        return Code(f"{lit(self.softcap)} * ({logits.at(MUL)} / {lit(self.softcap)}).tanh()", MUL)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
-from hybridc.ir.emit import ClassBody, Emit, call, scaled
-from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Split, Widths, op
+import dataclasses
+from typing import Any, Self
+
+from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
+from hybridc.ir.emit import ClassBody, Emit, scaled
+from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 
 ACTIVATIONS = {
     "silu": "F.silu({})",
@@ -24,7 +27,7 @@ ACTIVATIONS = {
 class MLP(Op):
     """down(act(up(x))), or down(act(gate(x)) · up(x)) when gated (GLU variants: Shazeer, 2020).
 
-    Parameters: gate_up [2 hidden, in] (gate rows first) or up [hidden, in], and down [in, hidden].
+    Parameters: gate_up [2 hidden, in] (gate rows first) or up [hidden, in], and down [out_dim, hidden].
     """
 
     hidden: int = attr(Int(), doc="width inside")
@@ -32,15 +35,29 @@ class MLP(Op):
     gated: bool = attr(Flag(), False, doc="multiply with a second projection")
     bias: bool = attr(Flag(), False, doc="biases on all projections")
     gate_scale: float = attr(Float(), 1.0, doc="multiplies the gate before its activation")
+    down_norm: Any = attr(
+        Record(("rmsnorm", "layernorm")), None, doc="norm in front of the down projection", optional=True
+    )
+    out_dim: int = attr(Int(), 0, doc="width of the result", derived="dim")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        return dataclasses.replace(self, out_dim=self.out_dim or ins[0])
+
+    def width(self, ins: Widths) -> int:
+        return self.out_dim or ins[0]
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
+        dim = self.width(ins)
         first, rows = ("gate_up", 2 * self.hidden) if self.gated else ("up", self.hidden)
         out = [Param(f"{first}.weight", (rows, ins[0]), Fill("linear", fan_in=ins[0]))]
         if self.bias:
             out.append(Param(f"{first}.bias", (rows,), ZEROS))
-        out.append(Param("down.weight", (ins[0], self.hidden), Fill("residual", fan_in=self.hidden)))
+        if self.down_norm is not None:
+            inner = self.down_norm.params((self.hidden,))
+            out += [dataclasses.replace(p, name=f"down_norm.{p.name}") for p in inner]
+        out.append(Param("down.weight", (dim, self.hidden), Fill("residual", fan_in=self.hidden)))
         if self.bias:
-            out.append(Param("down.bias", (ins[0],), ZEROS))
+            out.append(Param("down.bias", (dim,), ZEROS))
         return tuple(out)
 
     def saved(self, ins: Widths, seq: int) -> float:
@@ -50,15 +67,20 @@ class MLP(Op):
         return (Split("tp", "hidden", self.hidden, "hidden channels of the mlp"),)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
-        down = f"self.down = {call('nn.Linear', self.hidden, ins[0], bias=self.bias)}"
+        down = f"self.down = {emit.linear('down', self.hidden, self.width(ins), bias=self.bias)}"
+        inner = "inside"
+        norm: tuple[str, ...] = ()
+        if self.down_norm is not None:
+            norm = (f"self.down_norm = {self.down_norm.leaf((self.hidden,))}",)
+            inner = "self.down_norm(inside)"
         if not self.gated:
-            up = f"self.up = {call('nn.Linear', ins[0], self.hidden, bias=self.bias)}"
-            inner = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "self.up(x)"))
-            return ClassBody((up, down), (f"return self.down({inner})",))
-        both = call("nn.Linear", ins[0], 2 * self.hidden, bias=self.bias)
-        members = (f"self.gate_up = {both}  # {self.hidden} gate, {self.hidden} up rows", down)
+            up = f"self.up = {emit.linear('up', ins[0], self.hidden, bias=self.bias)}"
+            inside = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "self.up(x)"))
+            return ClassBody((up, *norm, down), (f"return self.down({inner.replace('inside', inside)})",))
+        both = emit.linear("gate_up", ins[0], 2 * self.hidden, bias=self.bias, parts=(self.hidden, self.hidden))
+        members = (f"self.gate_up = {both}  # {self.hidden} gate, {self.hidden} up rows", *norm, down)
         gate = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "gate"))
-        return ClassBody(
-            members,
-            ("gate, up = self.gate_up(x).chunk(2, dim=-1)", f"return self.down({gate} * up)"),
-        )
+        forward = ["gate, up = self.gate_up(x).chunk(2, dim=-1)"]
+        if self.down_norm is None:
+            return ClassBody(members, (*forward, f"return self.down({gate} * up)"))
+        return ClassBody(members, (*forward, f"inside = {gate} * up", f"return self.down({inner})"))

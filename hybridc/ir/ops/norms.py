@@ -11,18 +11,32 @@ from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
 
 @op("rmsnorm")
 class RMSNorm(Op):
-    """x / sqrt(mean(x²) + eps) · weight over the last dim (Zhang and Sennrich, 2019)."""
+    """x / sqrt(mean(x²) + eps) · weight over the last dim (Zhang and Sennrich, 2019).
+
+    With `zero_centered` the factor is 1 + weight, which starts at 0 (as in Gemma: weight decay pulls the factor to 1).
+    """
 
     eps: float = attr(Float(0.0), 1e-5, doc="added to the mean square")
+    zero_centered: bool = attr(Flag(), False, doc="multiply with 1 + weight")
+    affine: bool = attr(Flag(), True, doc="have a weight")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        if self.zero_centered and not self.affine:
+            label = "a norm without a weight has nothing to centre"
+            check.error("HYB221", "zero_centered", label, "leave out affine=false or zero_centered=true")
+        return self
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
-        return (Param("weight", (ins[0],), ONES),)
+        return (Param("weight", (ins[0],), ZEROS if self.zero_centered else ONES),) if self.affine else ()
 
     def flops(self, ins: Widths, seq: int) -> float:
         return 4.0 * ins[0]
 
     def leaf(self, ins: Widths) -> str:
-        return call("nn.RMSNorm", ins[0], eps=self.eps)
+        if self.zero_centered:
+            return call("ops.ZeroCenteredRMSNorm", ins[0], eps=self.eps)
+        plain = {} if self.affine else {"elementwise_affine": False}
+        return call("nn.RMSNorm", ins[0], eps=self.eps, **plain)
 
 
 @op("layernorm")

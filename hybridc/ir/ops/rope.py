@@ -12,7 +12,7 @@ from hybridc.ir.ops.base import Op, op
 
 @op("rope")
 class Rope(Op):
-    """Rotary position embedding over the first `partial` of each head, half-split (Su et al., 2021).
+    """Rotary position embedding over the first `partial` of each head, in two halves (Su et al., 2021).
 
     Kinds: `linear` divides positions by `factor`; `llama3` scales long wavelengths only (Llama 3.1); `yarn` blends by
     wavelength and scales cos and sin (Peng et al., 2023).
@@ -33,6 +33,7 @@ class Rope(Op):
         Float(0.0, strict=True), None, doc="yarn: multiplies cos and sin; none: 0.1 ln(factor) + 1", optional=True
     )
     truncate: bool = attr(Flag(), True, doc="yarn: round the blended range outwards")
+    interleaved: bool = attr(Flag(), False, doc="pairs are neighbours instead of halves of the head")
 
     def rotated(self, head_dim: int) -> int:
         """Channels of a head that rotate."""
@@ -49,4 +50,5 @@ class Rope(Op):
         default = {f.name: f.default for f in dataclasses.fields(self)}
         extra = {k: getattr(self, k) for k in used if getattr(self, k) != default[k] or k == "original_max"}
         kind = {} if self.kind_ == "default" else {"kind": quote(self.kind_)}
-        return call("ops.Rope", dim=self.rotated(head_dim), theta=self.theta, **kind, **extra)
+        pairs = {"interleaved": True} if self.interleaved else {}
+        return call("ops.Rope", dim=self.rotated(head_dim), theta=self.theta, **kind, **extra, **pairs)

@@ -1,10 +1,11 @@
 """The functions and modules that emitted code calls."""
 
-from hybridc.runtime.cache import KVState, MambaState
+from hybridc.runtime.cache import KVState, LatentState, MambaState
 from hybridc.runtime.ops.attention import attention
 from hybridc.runtime.ops.conv import CausalConv1d
-from hybridc.runtime.ops.moe import Experts, softmax_topk
-from hybridc.runtime.ops.norms import GatedRMSNorm
+from hybridc.runtime.ops.latent_attention import latent_attention
+from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
+from hybridc.runtime.ops.norms import GatedRMSNorm, ZeroCenteredRMSNorm
 from hybridc.runtime.ops.rope import Rope, rope
 from hybridc.runtime.ops.selective_scan import selective_scan
 from hybridc.runtime.ops.ssd import ssd
@@ -14,11 +15,15 @@ __all__ = [
     "Experts",
     "GatedRMSNorm",
     "KVState",
+    "LatentState",
     "MambaState",
     "Rope",
+    "ZeroCenteredRMSNorm",
     "attention",
+    "latent_attention",
     "rope",
     "selective_scan",
+    "sigmoid_topk",
     "softmax_topk",
     "ssd",
 ]

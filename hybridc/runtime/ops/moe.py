@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,30 +20,83 @@ ROWS = 4
 """Rows of an expert's product come in multiples of this."""
 
 
-def softmax_topk(logits: Tensor, k: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
-    """The k most probable experts of each token and their probabilities, summing to 1 if `renormalize`.
+def softmax_topk(logits: Tensor, k: int, **options: Any) -> tuple[Tensor, Tensor]:
+    """The k experts of each token by the softmax of its logits; options and results as in `choose`."""
+    return choose(logits.float().softmax(-1), k, **options)
 
-    logits [..., experts] -> weights [..., k] fp32 and ids [..., k] int64, the most probable first.
+
+def sigmoid_topk(logits: Tensor, k: int, **options: Any) -> tuple[Tensor, Tensor]:
+    """The k experts of each token by the sigmoid of its logits; options and results as in `choose`."""
+    return choose(logits.float().sigmoid(), k, **options)
+
+
+def choose(
+    scores: Tensor,
+    k: int,
+    *,
+    renormalize: bool,
+    eps: float = 0.0,
+    bias: Tensor | None = None,
+    groups: int = 1,
+    top_groups: int = 1,
+    scaling: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """The k best of each token's scores, and these as weights, summing to `scaling` if `renormalize` (with `eps` in the
+    sum), else times `scaling`.
+
+    `bias` [experts] is added to scores for the choice alone; with `groups`, experts are chosen from the `top_groups`
+    groups with the largest sums of their two best biased scores (DeepSeek-V3, 2024). scores [..., experts] ->
+    weights [..., k] fp32 and ids [..., k] int64, the best first.
     """
-    weights, ids = logits.float().softmax(-1).topk(k, dim=-1)
-    return (weights / weights.sum(-1, keepdim=True) if renormalize else weights), ids
+    ranked = scores if bias is None else scores + bias
+    if top_groups < groups:
+        grouped = ranked.unflatten(-1, (groups, -1))
+        best = grouped.topk(2, dim=-1).values.sum(-1).topk(top_groups, dim=-1).indices
+        out = torch.ones(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, best, False)
+        ranked = grouped.masked_fill(out[..., None], -torch.inf).flatten(-2)
+    if ranked is scores:
+        weights, ids = scores.topk(k, dim=-1)
+    else:
+        ids = ranked.topk(k, dim=-1).indices
+        weights = scores.gather(-1, ids)
+    if renormalize:
+        total = weights.sum(-1, keepdim=True)
+        weights = weights / (total + eps if eps else total)
+    return (weights * scaling if scaling != 1.0 else weights), ids
 
 
 class Experts(nn.Module):
     """`experts` feed-forward layers; each token runs through those that it chose.
 
-    Parameters: gate_up [experts, 2 hidden, dim] (gate rows first) or up [experts, hidden, dim], and down [experts, dim,
-    hidden].
+    Gated: down(act(min(gate, limit)) · (clamp(up, ±limit) + up_offset)), with x sigmoid(beta x) as silu. Parameters:
+    gate_up [experts, 2 hidden, dim] (gate rows first) or up [experts, hidden, dim], down [experts, dim, hidden], and
+    with `bias` gate_up_bias or up_bias and down_bias [experts, rows].
     """
 
-    def __init__(self, experts: int, dim: int, hidden: int, *, act: str = "silu", gated: bool = True) -> None:
+    def __init__(
+        self,
+        experts: int,
+        dim: int,
+        hidden: int,
+        *,
+        act: str = "silu",
+        gated: bool = True,
+        bias: bool = False,
+        beta: float = 1.0,
+        limit: float | None = None,
+        up_offset: float = 0.0,
+    ) -> None:
         super().__init__()
-        if gated:
-            self.gate_up = nn.Parameter(torch.empty(experts, 2 * hidden, dim))
-        else:
-            self.up = nn.Parameter(torch.empty(experts, hidden, dim))
+        rows = 2 * hidden if gated else hidden
+        self.first = "gate_up" if gated else "up"
+        self.register_parameter(self.first, nn.Parameter(torch.empty(experts, rows, dim)))
         self.down = nn.Parameter(torch.empty(experts, dim, hidden))
-        self.act, self.gated = ACTIVATIONS[act], gated
+        self.bias = bias
+        if bias:
+            self.register_parameter(f"{self.first}_bias", nn.Parameter(torch.empty(experts, rows)))
+            self.down_bias = nn.Parameter(torch.empty(experts, dim))
+        self.act = ACTIVATIONS[act] if beta == 1.0 else lambda x: x * (beta * x).sigmoid()
+        self.gated, self.limit, self.up_offset = gated, limit, up_offset
 
     def forward(self, x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
         """x [..., dim], weights and ids [..., k] -> Σ over the choices of weight · expert(x), [..., dim].
@@ -51,10 +106,14 @@ class Experts(nn.Module):
         """
         flat = x.reshape(-1, x.shape[-1])
         tokens, places, counts = _sorted_by_expert(ids.reshape(-1, ids.shape[-1]), self.down.shape[0])
-        first = self.gate_up if self.gated else self.up
         # unbind, since the gradient of an index is as large as all experts, for each of them
-        experts = zip(flat[tokens].split(counts), first.unbind(), self.down.unbind(), strict=True)
-        outputs = [F.linear(self._inside(F.linear(part, up)), down) for part, up, down in experts if part.shape[0]]
+        names = (self.first, "down", f"{self.first}_bias", "down_bias") if self.bias else (self.first, "down")
+        experts = zip(*(getattr(self, name).unbind() for name in names), strict=True)
+        outputs = []
+        for part, (up, down, *biases) in zip(flat[tokens].split(counts), experts, strict=True):
+            if part.shape[0]:
+                first, second = biases or (None, None)
+                outputs.append(F.linear(self._inside(F.linear(part, up, first)), down, second))
         if not outputs:
             return x * 0
         chosen = torch.cat(outputs)[places]
@@ -64,7 +123,9 @@ class Experts(nn.Module):
         if not self.gated:
             return self.act(inside)
         gate, up = inside.chunk(2, dim=-1)
-        return self.act(gate) * up
+        if self.limit is not None:
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return self.act(gate) * (up + self.up_offset if self.up_offset else up)
 
 
 def _sorted_by_expert(ids: Tensor, experts: int) -> tuple[Tensor, Tensor, list[int]]:

@@ -1,10 +1,24 @@
-"""The gated norm of Mamba-2."""
+"""Norms that torch has not: zero-centred (Gemma) and gated (Mamba-2)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+
+class ZeroCenteredRMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + eps) · (1 + weight) over the last dim; fp32 inside. Parameter: weight [dim]."""
+
+    def __init__(self, dim: int, *, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., dim] -> [..., dim], in x's dtype."""
+        inside = torch.promote_types(x.dtype, torch.float32)
+        return F.rms_norm(x.to(inside), (x.shape[-1],), 1.0 + self.weight.to(inside), self.eps).to(x.dtype)
 
 
 class GatedRMSNorm(nn.Module):

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
+class Tables(NamedTuple):
+    """cos and sin for positions [B, S]: [B, S, 1, dim / 2] fp32; whether a pair stands side by side."""
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+
+
 @dataclass(frozen=True)
 class Rope:
-    """`dim` channels of a head rotate, in pairs (i, i + dim / 2).
+    """`dim` channels of a head rotate, in pairs (i, i + dim / 2), or (2 i, 2 i + 1) when `interleaved`.
 
     Kinds: `default`; `linear`, positions over `factor`; `llama3`, only wavelengths beyond original_max /
     low_freq_factor are stretched by `factor`, with a smooth passage (Llama 3.1); `yarn`, a blend by wavelength, with
@@ -29,6 +38,7 @@ class Rope:
     beta_slow: float = 1.0
     attention_factor: float | None = None
     truncate: bool = True
+    interleaved: bool = False
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """Radians per position of each pair, [dim / 2] fp32."""
@@ -70,25 +80,31 @@ class Rope:
             return self.attention_factor
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
-    def tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin for positions [B, S]: [B, S, 1, dim / 2] fp32."""
+    def tables(self, positions: Tensor) -> Tables:
+        """What turns queries and keys at positions [B, S]."""
         angles = positions.float()[..., None] * self.frequencies(positions.device)
         cos, sin = angles.cos(), angles.sin()
         magnitude = self.magnitude()
         if magnitude != 1.0:
             cos, sin = cos * magnitude, sin * magnitude
-        return cos[:, :, None], sin[:, :, None]
+        return Tables(cos[:, :, None], sin[:, :, None], self.interleaved)
 
 
-def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+def rotate(x: Tensor, tables: Tables) -> Tensor:
     """Turns the first 2 x (last dim of the tables) channels of x [B, S, heads, head_dim]; fp32 inside."""
-    cos, sin = tables
+    cos, sin, interleaved = tables
     half = cos.shape[-1]
-    first, second, rest = x[..., :half].float(), x[..., half : 2 * half].float(), x[..., 2 * half :]
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    rotated, rest = x[..., : 2 * half].float(), x[..., 2 * half :]
+    if interleaved:
+        first, second = rotated[..., ::2], rotated[..., 1::2]
+        turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
+    else:
+        first, second = rotated[..., :half], rotated[..., half:]
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    turned = turned.to(x.dtype)
     return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
 
-def rope(q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def rope(q: Tensor, k: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
     """Queries and keys [B, S, heads, head_dim], turned by their positions."""
     return rotate(q, tables), rotate(k, tables)

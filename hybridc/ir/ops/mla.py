@@ -1,0 +1,129 @@
+"""mla: multi-head latent attention, whose keys and values come from one latent a token."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+from hybridc.ir.attrs import Flag, Float, Int, Record, attr
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote
+from hybridc.ir.ops.attention import NORMS
+from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
+from hybridc.ir.ops.rope import Rope
+
+
+@op("mla")
+class MLA(Op):
+    """Causal attention with keys [up_k c, k_rope] and values up_v c of a latent c = norm(down x) (DeepSeek-V2, 2024).
+
+    Queries come from a latent of their own when `q_rank` is not 0. `rope` turns the last `rope_dim` channels of queries
+    and keys; those of the keys are shared by all heads. Parameters: q [heads (nope_dim + rope_dim), in], or q_down
+    [q_rank, in], q_norm and q_up; kv_down [kv_rank + rope_dim, in], kv_norm [kv_rank], kv_up [heads (nope_dim +
+    value_dim), kv_rank] (for each head its key rows, then its value rows), out [in, heads value_dim].
+    """
+
+    heads: int = attr(Int(), doc="heads")
+    kv_rank: int = attr(Int(), doc="width of the latent of keys and values")
+    nope_dim: int = attr(Int(), doc="channels of a head's queries and keys that do not rotate")
+    rope_dim: int = attr(Int(), doc="channels that rotate, the keys' shared by all heads")
+    value_dim: int = attr(Int(), 0, doc="channels of a head's values", derived="nope_dim")
+    q_rank: int = attr(Int(0), 0, doc="width of the latent of queries; 0: none")
+    rope: Rope | None = attr(Record(("rope",)), None, doc="rotary positions", optional=True)
+    norm: Any = attr(Record(NORMS), None, doc="norm of the latents; none: no norm", optional=True)
+    scale: float = attr(
+        Float(0.0, strict=True), 0.0, doc="softmax scale", derived="(nope_dim + rope_dim) ** -0.5"
+    )  # fmt: skip
+    bias: bool = attr(Flag(), False, doc="biases on the projections of x and on the output's")
+    dropout: float = attr(Float(0.0), 0.0, doc="share of the softmax's weights that training drops")
+
+    def resolve(self, ins: Widths, check: Check) -> Self:
+        if self.rope is not None and (self.rope.rotated(self.rope_dim) % 2 or self.rope.partial > 1.0):
+            label = f"rope would turn {self.rope.rotated(self.rope_dim)} of rope_dim {self.rope_dim} channels"
+            check.error("HYB203", "rope", label, "use an even rope_dim")
+        scale = self.scale or (self.nope_dim + self.rope_dim) ** -0.5
+        return dataclasses.replace(self, value_dim=self.value_dim or self.nope_dim, scale=scale)
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Widths of all heads' queries, of all heads' keys and values, and of all heads' values."""
+        value = self.value_dim or self.nope_dim
+        return self.heads * (self.nope_dim + self.rope_dim), self.heads * (self.nope_dim + value), self.heads * value
+
+    def projections(self, ins: Widths) -> list[tuple[str, int, int, bool]]:
+        """(name, in, out, bias) in the order of the forward."""
+        q, kv, value = self.sizes()
+        queries = [("q", ins[0], q, False)]
+        if self.q_rank:
+            queries = [("q_down", ins[0], self.q_rank, self.bias), ("q_up", self.q_rank, q, False)]
+        down = ("kv_down", ins[0], self.kv_rank + self.rope_dim, self.bias)
+        return [*queries, down, ("kv_up", self.kv_rank, kv, False), ("out", value, ins[0], self.bias)]
+
+    def norms(self) -> list[tuple[str, int]]:
+        """(name, width) of the norms of latents."""
+        if self.norm is None:
+            return []
+        return [*([("q_norm", self.q_rank)] if self.q_rank else []), ("kv_norm", self.kv_rank)]
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        out = []
+        for name, width, rows, bias in self.projections(ins):
+            role = "residual" if name == "out" else "linear"
+            out.append(Param(f"{name}.weight", (rows, width), Fill(role, fan_in=width)))
+            if bias:
+                out.append(Param(f"{name}.bias", (rows,), ZEROS))
+        for name, width in self.norms():
+            out += [dataclasses.replace(p, name=f"{name}.{p.name}") for p in self.norm.params((width,))]
+        return tuple(out)
+
+    def flops(self, ins: Widths, seq: int) -> float:
+        q, _, value = self.sizes()
+        return super().flops(ins, seq) + (q + value) * (seq + 1)
+
+    def saved(self, ins: Widths, seq: int) -> float:
+        q, kv, value = self.sizes()
+        return ins[0] + self.q_rank + self.kv_rank + q + kv + self.rope_dim + value + self.heads
+
+    def cache(self, ins: Widths, length: int) -> tuple[StateTensor, ...]:
+        return (StateTensor("latents", (self.kv_rank + self.rope_dim) * length),)
+
+    def splits(self, ins: Widths) -> tuple[Split, ...]:
+        return (Split("tp", "heads", self.heads, "attention heads", code="HYB214"),)
+
+    def body(self, ins: Widths, emit: Emit) -> ClassBody:
+        value = self.value_dim or self.nope_dim
+        members = [
+            f"self.{name} = {emit.linear(name, width, rows, bias=bias)}"
+            for name, width, rows, bias in self.projections(ins)
+        ]
+        members += [f"self.{name} = {self.norm.leaf((width,))}" for name, width in self.norms()]
+        normed = [n for n, _ in self.norms()]
+        query = "self.q(x)"
+        if self.q_rank:
+            query = "self.q_up(self.q_norm(self.q_down(x)))" if "q_norm" in normed else "self.q_up(self.q_down(x))"
+        forward = [
+            f"q = {query}.unflatten(-1, ({self.heads}, {self.nope_dim + self.rope_dim}))",
+            f"latent, k_shared = self.kv_down(x).split(({self.kv_rank}, {self.rope_dim}), dim=-1)",
+            "k_shared = k_shared.unsqueeze(-2)  # one head's, for all",
+        ]
+        if "kv_norm" in normed:
+            forward.append("latent = self.kv_norm(latent)")
+        if self.rope is not None:
+            table = emit.constant("ROPE", self.rope.construct(self.rope_dim))
+            forward += [
+                f"q, q_rope = q.split(({self.nope_dim}, {self.rope_dim}), dim=-1)",
+                f"q_rope, k_shared = ops.rope(q_rope, k_shared, ctx.rope({table}))",
+                "q = torch.cat((q, q_rope), dim=-1)",
+            ]
+        dropout = f", dropout={lit(self.dropout)} if self.training else 0.0" if self.dropout else ""
+        forward += [
+            "y = ops.latent_attention(",
+            "    q, latent, k_shared, self.kv_up.weight, ctx, state,",
+            f"    value_dim={value}, scale={lit(self.scale)}{dropout},",
+            ")",
+            "return self.out(y.flatten(-2))",
+        ]
+        sizes = f"rank={self.kv_rank}, rope_dim={self.rope_dim}"
+        state = f"ops.LatentState(batch, max_len, {sizes}, device=device, dtype=dtype)"
+        return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), state)
+
+    def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)
