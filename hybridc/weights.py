@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink
 from hybridc.frontend.hf import Imported
@@ -25,6 +25,18 @@ MAX_INDEX_BYTES = 256 << 20
 
 FORMATS = ("F64", "F32", "F16", "BF16")
 """Formats of tensors that are read, in safetensors' names. Quantized ones have scales beside them and are refused."""
+
+
+class Tensors(Protocol):
+    """Tensors under their public names: shapes and formats before the numbers."""
+
+    def names(self) -> set[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def format(self, name: str) -> str: ...
+
+    def tensor(self, name: str) -> Tensor: ...
 
 
 class Files:
@@ -116,12 +128,18 @@ def load_hf(net: nn.Module, folder: Path) -> None:
     Names, shapes and formats are held against the net before the first tensor is read. Raises DiagnosticError that
     lists all tensors which are missing (HYB510), do not fit or are left over (HYB511), or cannot be read (HYB512).
     """
+    with Files(folder) as files:
+        load_tensors(net, files)
+
+
+def load_tensors(net: nn.Module, files: Tensors) -> None:
+    """Fills a bound net from named tensors, as `load_hf` from those of a folder."""
     import torch
 
     imported = _binding(net).imported
     parameters = dict(net.named_parameters(remove_duplicate=True))
     kept = {(id(m), leaf) for m, leaf in net.fp32_parameters()}  # type: ignore[operator]
-    with Files(folder) as files, torch.no_grad():
+    with torch.no_grad():
         plan = _plan(parameters, imported.weights, files)
         for name, source in plan.items():
             # what is not joined may be a window onto the mapped file, which must not outlive a change of the file
@@ -133,7 +151,7 @@ def load_hf(net: nn.Module, folder: Path) -> None:
     net.hf = Binding(imported, plan)  # type: ignore[assignment]
 
 
-def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Files) -> dict[str, Source]:
+def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Tensors) -> dict[str, Source]:
     """Where each parameter comes from. Raises DiagnosticError with everything that is wrong with the files."""
     have = files.names()
     plan: dict[str, Source] = {}
@@ -208,7 +226,7 @@ def _ranges(found: Iterable[str]) -> str:
     return "{" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) + "}"
 
 
-def _misshapen(source: Source, files: Files, shape: tuple[int, ...]) -> list[str]:
+def _misshapen(source: Source, files: Tensors, shape: tuple[int, ...]) -> list[str]:
     """`name [have], wanted [want]` for each tensor that does not fit."""
     per = len(source.rows) or 1
     found = []
@@ -218,37 +236,70 @@ def _misshapen(source: Source, files: Files, shape: tuple[int, ...]) -> list[str
             want[0] = source.rows[n % per]
         if source.squeeze is not None:
             want.insert(source.squeeze, 1)
+        if source.transpose:
+            want[-2:] = want[:-3:-1]
+        if source.shape:
+            want = list(source.shape)
         have = files.shape(name)
         if list(have) != want:
             found.append(f"{name} {list(have)}, wanted {want}")
     return found
 
 
+def _ours(source: Source, index: int, value: Tensor) -> Tensor:
+    """A public tensor as a part of our parameter; gradients and views pass."""
+    if source.shape:
+        value = value.reshape([n for n in source.shape if n != 1] or [1])
+    if source.squeeze is not None:
+        value = value.squeeze(source.squeeze)
+    if source.transpose:
+        value = value.transpose(-1, -2)
+    if (group := source.group(index)) is not None:
+        dim = 1 if value.dim() == 3 else 0
+        apart = value.unflatten(dim, (group.count, sum(group.parts)))  # type: ignore[no-untyped-call]
+        parts = apart.split(group.parts, dim=dim + 1)
+        value = _cat([p.flatten(dim, dim + 1) for p in parts], dim)
+    return value
+
+
+def _theirs(source: Source, index: int, value: Tensor) -> Tensor:
+    """The inverse of `_ours`."""
+    if (group := source.group(index)) is not None:
+        dim = 1 if value.dim() == 3 else 0
+        sizes = [group.count * p for p in group.parts]
+        parts = value.split(sizes, dim=dim)  # type: ignore[no-untyped-call]
+        value = _cat([p.unflatten(dim, (group.count, -1)) for p in parts], dim + 1).flatten(dim, dim + 1)
+    if source.transpose:
+        value = value.transpose(-1, -2)
+    if source.squeeze is not None:
+        value = value.unsqueeze(source.squeeze)
+    return value.reshape(source.shape) if source.shape else value
+
+
+def _cat(parts: list[Tensor], dim: int = 0) -> Tensor:
+    import torch
+
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
+
+
 def assemble(source: Source, tensor: Callable[[str], Tensor]) -> Tensor:
     """Our parameter from the public tensors that `tensor(name)` gives."""
     import torch
 
-    parts = [tensor(n) for n in source.names]
-    if source.squeeze is not None:
-        parts = [p.squeeze(source.squeeze) for p in parts]
+    parts = [_ours(source, n, tensor(name)) for n, name in enumerate(source.names)]
     if source.stack:
         per = len(parts) // source.stack
-        rows = [torch.cat(parts[e * per : (e + 1) * per]) if per > 1 else parts[e] for e in range(source.stack)]
-        return torch.stack(rows)
-    return torch.cat(parts) if len(parts) > 1 else parts[0]
+        return torch.stack([_cat(parts[e * per : (e + 1) * per]) for e in range(source.stack)])
+    return _cat(parts)
 
 
 def take_apart(source: Source, value: Tensor) -> Iterator[tuple[str, Tensor]]:
     """The public tensors that a parameter of ours is made of."""
-    if source.stack:
-        per = len(source.names) // source.stack
-        for e in range(source.stack):
-            rows = _split(value[e], source.rows)
-            yield from zip(source.names[e * per : (e + 1) * per], rows, strict=True)
-        return
-    parts = _split(value, source.rows)
-    for name, part in zip(source.names, parts, strict=True):
-        yield name, part if source.squeeze is None else part.unsqueeze(source.squeeze)
+    per = len(source.names) // max(1, source.stack)
+    for e in range(max(1, source.stack)):
+        parts = _split(value[e] if source.stack else value, source.rows)
+        for n, part in enumerate(parts, start=e * per):
+            yield source.names[n], _theirs(source, n, part)
 
 
 def _split(value: Tensor, rows: tuple[int, ...]) -> tuple[Tensor, ...]:
@@ -268,7 +319,7 @@ def _assign(
     owner, _, leaf = name.rpartition(".")
     module = net.get_submodule(owner)
     dtype = torch.float32 if (id(module), leaf) in kept else parameter.dtype
-    setattr(module, leaf, torch.nn.Parameter(value.to(dtype, copy=copy), parameter.requires_grad))
+    setattr(module, leaf, torch.nn.Parameter(value.to(dtype, copy=copy).contiguous(), parameter.requires_grad))
 
 
 def _binding(net: nn.Module) -> Binding:

@@ -13,9 +13,11 @@ from typing import Any
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.hf.config import Config, plain, read_config
+from hybridc.frontend.hf.inverse import Found, misfit
 from hybridc.frontend.hf.weightmap import WeightMap
+from hybridc.ir.graph import Module
 
-SUPPORT = ("build", "config", "rope", "weightmap")
+SUPPORT = ("build", "config", "decoder", "inverse", "parts", "rope", "weightmap")
 """Modules of this package that are no family."""
 
 
@@ -49,6 +51,26 @@ def read(source: Path | dict[str, Any]) -> Imported:
     spec, weights = make(config)
     config.done()
     return Imported(family, values, spec, weights)
+
+
+def export_config(module: Module, family: str = "") -> dict[str, Any]:
+    """The config.json of a typed model in a family's form, without fields that change no number.
+
+    `family` is the model's name where it is not given. Raises DiagnosticError: HYB501 for an unknown family, HYB514 for
+    a model that the family cannot express.
+    """
+    chosen = family or module.name
+    if chosen not in families():
+        label = (
+            f"the model is called `{chosen}`, which is no family" if not family else f"there is no family `{chosen}`"
+        )
+        raise DiagnosticError([Diagnostic("HYB501", NO_SPAN, label, did_you_mean(chosen, families()))])
+    write: Callable[[Found], dict[str, Any]] = importlib.import_module(f"{__name__}.{chosen}").to_config
+    try:
+        fields = write(Found(module))
+    except (AttributeError, KeyError, IndexError, StopIteration) as error:
+        raise misfit(f"the model is not in the form of `{chosen}` ({error})") from error
+    return {"model_type": chosen, **{k: v for k, v in fields.items() if v is not None}}
 
 
 def import_config(source: Path | dict[str, Any]) -> ast.Spec:

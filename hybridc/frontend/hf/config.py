@@ -27,7 +27,7 @@ _SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 IGNORED = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path add_cross_attention architectures
-    attention_dropout attn_implementation auto_map bad_words_ids
+    attn_implementation auto_map bad_words_ids
     begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
     diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id hidden_dropout id2label
@@ -144,6 +144,25 @@ class Config:
         """A finite number above zero, or the default, which may be None."""
         value = self.take(name, default, float, low=sys.float_info.min, high=_MAX_FLOAT)
         return None if value is None else float(value)
+
+    def share(self, name: str, default: float) -> float:
+        """A number from 0 to below 1, such as a dropout."""
+        value = self.number(name, default)
+        if not 0 <= value < 1:
+            self.refuse(name, value, "use a share from 0 to below 1")
+            return default
+        return value
+
+    def words(self, name: str, options: Mapping[str, str]) -> list[str] | None:
+        """A list of words, each translated by `options`, or None for an absent or null one."""
+        value = self.take(name, None, list)
+        if value is None:
+            return None
+        for word in value:
+            if not isinstance(word, str) or word not in options:
+                self.refuse(name, word, did_you_mean(str(word), options))
+                return None
+        return [options[word] for word in value]
 
     def flag(self, name: str, default: bool) -> bool:
         return bool(self.take(name, default, bool))

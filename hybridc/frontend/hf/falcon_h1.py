@@ -6,10 +6,15 @@ from typing import Any
 
 from hybridc.diagnostics import NO_SPAN
 from hybridc.frontend import ast
-from hybridc.frontend.hf.build import block, call, expr, model, normal_init, pipe, scale, unless
+from hybridc.frontend.hf.build import call, normal_init, pipe, scale, unless
 from hybridc.frontend.hf.config import Config
+from hybridc.frontend.hf.decoder import Names, decoder, layer
+from hybridc.frontend.hf.inverse import Found, ends, heads_of, limit_of, rope_of
+from hybridc.frontend.hf.parts import Part, attention, gated_mlp, heads, mamba2
 from hybridc.frontend.hf.rope import rope
-from hybridc.frontend.hf.weightmap import WeightMap, joined, layered, mamba2_weights, same
+from hybridc.frontend.hf.weightmap import WeightMap
+
+_NAMES = Names(norm="model.final_layernorm")
 
 
 def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
@@ -19,78 +24,51 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         c.integer("vocab_size", 128000),
         c.integer("num_hidden_layers", 32),
     )
-    eps, tied = c.number("rms_norm_eps", 1e-5), c.flag("tie_word_embeddings", False)
+    eps = c.number("rms_norm_eps", 1e-5)
     c.choice("hidden_act", "silu", {"silu": "silu", "swish": "silu"})
     _only_hybrid(c, depth)
     # published configs carry these; transformers reads none of them (the time steps' range is for starting weights)
     c.ignore("mlp_expansion_factor", "time_step_min", "time_step_max", "time_step_floor")
     c.refuse_unless("mamba_use_mlp", True, [True], "every layer of this family has a feed-forward part")
-    heads = c.integer("num_attention_heads", 32)
-    kv_heads = c.integer("num_key_value_heads", 8 if "num_key_value_heads" not in c.values else heads)
-    head_dim = c.integer("head_dim", dim // heads)
     bias = c.flag("attention_bias", False)
-    attention = call(
-        "attention",
-        heads=heads,
-        kv_heads=unless(kv_heads, heads),
-        head_dim=unless(head_dim, dim / heads),
+    attn = attention(
+        heads(c, dim, key_value=8),
+        dim,
         rope=rope(c, theta=10000.0, max_positions=8192),
-        bias=unless(bias, False),
-        out_bias=unless(bias, False),
+        bias=bias,
+        out_bias=bias,
         key_scale=unless(c.number("key_multiplier", 1.0), 1.0),
+        dropout=unless(c.share("attention_dropout", 0.0), 0.0),
     )
-    mixer = _mamba(c, dim, eps)
-    hidden, mlp_bias = c.integer("intermediate_size", 14336), c.flag("mlp_bias", False)
     gate, down = c.numbers("mlp_multipliers", (1.0, 1.0))
-    mlp = call("swiglu", hidden, bias=unless(mlp_bias, False), gate_scale=unless(gate, 1.0))
-    parallel = ast.Parallel(
-        (
-            pipe(
-                scale(c.number("attention_in_multiplier", 1.0)),
-                ast.Label("attn", attention),
-                scale(c.number("attention_out_multiplier", 1.0)),
-            ),
-            pipe(
-                scale(c.number("ssm_in_multiplier", 1.0)),
-                ast.Label("ssm", mixer),
-                scale(c.number("ssm_out_multiplier", 1.0)),
-            ),
-        )
+    mlp = gated_mlp(
+        c.integer("intermediate_size", 14336),
+        at="feed_forward.",
+        bias=c.flag("mlp_bias", False),
+        gate_scale=unless(gate, 1.0),
     )
-    embed = call("embedding", vocab, "dim", scale=unless(c.number("embedding_multiplier", 1.0), 1.0))
-    head = call(
-        "lm_head", vocab, scale=unless(c.number("lm_head_multiplier", 1.0), 1.0), tied=unless(tied, False)
-    )  # fmt: skip
-    spec = model(
+    factors = ("attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier", "ssm_out_multiplier")
+    before, behind, ssm_before, ssm_behind = (scale(c.number(name, 1.0)) for name in factors)
+    mixers = ast.Parallel((pipe(before, "attn", behind), pipe(ssm_before, "ssm", ssm_behind)))
+    kind = layer(
+        "H",
+        pipe("norm", mixers),
+        pipe("norm", "mlp", scale(down)),
+        parts={"attn": attn, "ssm": _mamba(c, dim, eps), "mlp": mlp},
+        norms=("input_layernorm", "pre_ff_layernorm"),
+    )
+    return decoder(
         "falcon_h1",
-        [
-            ast.Param("dim", expr(dim)),
-            ast.Let("norm", call("rmsnorm", eps=eps)),
-            block("H", pipe("norm", parallel), pipe("norm", ast.Label("mlp", mlp), scale(down))),
-            ast.Entry("embed", embed),
-            ast.Entry("layers", ast.Binary("*", ast.Name("H"), expr(depth))),
-            ast.Entry("head", pipe("norm", head)),
-            normal_init(c.number("initializer_range", 0.02)),
-        ],
+        dim,
+        vocab,
+        [kind] * depth,
+        call("rmsnorm", eps=eps),
+        tied=c.flag("tie_word_embeddings", False),
+        names=_NAMES,
+        embed={"scale": unless(c.number("embedding_multiplier", 1.0), 1.0)},
+        head={"scale": unless(c.number("lm_head_multiplier", 1.0), 1.0)},
+        init=normal_init(c.number("initializer_range", 0.02)),
     )
-    q, kv = heads * head_dim, kv_heads * head_dim
-    suffixes = ("weight", "bias") if bias else ("weight",)
-    mlp_suffixes = ("weight", "bias") if mlp_bias else ("weight",)
-    layer = {
-        **joined("attn.qkv", [("self_attn.q_proj", q), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)], suffixes),
-        **same(*((f"attn.out.{s}", f"self_attn.o_proj.{s}") for s in suffixes)),
-        **mamba2_weights("ssm.", "mamba.", mixer),
-        **joined("mlp.gate_up", [("feed_forward.gate_proj", hidden), ("feed_forward.up_proj", hidden)], mlp_suffixes),
-        **same(*((f"mlp.down.{s}", f"feed_forward.down_proj.{s}") for s in mlp_suffixes)),
-        **same(("norm.weight", "input_layernorm.weight"), ("norm_2.weight", "pre_ff_layernorm.weight")),
-    }
-    sources = {
-        **same(("embed.embedding.weight", "model.embed_tokens.weight")),
-        **layered(depth, "layers.{i}.", "model.layers.{i}.", layer),
-        **same(("head.norm.weight", "model.final_layernorm.weight")),
-        **({} if tied else same(("head.lm_head.weight", "lm_head.weight"))),
-    }
-    return spec, WeightMap(sources, ignored=("lm_head.weight",) if tied else ())
 
 
 def _only_hybrid(c: Config, depth: int) -> None:
@@ -100,17 +78,13 @@ def _only_hybrid(c: Config, depth: int) -> None:
     c.refuse_unless("attn_layer_indices", [], [[], list(range(depth))], why)
 
 
-def _mamba(c: Config, dim: int, eps: float) -> ast.Call:
-    heads, groups, state = (
-        c.integer("mamba_n_heads", 128),
-        c.integer("mamba_n_groups", 1),
-        c.integer("mamba_d_state", 256),
-    )
+def _mamba(c: Config, dim: int, eps: float) -> Part:
+    n_heads, groups = c.integer("mamba_n_heads", 128), c.integer("mamba_n_groups", 1)
     inner = c.integer("mamba_d_ssm", c.integer("mamba_expand", 2) * dim if "mamba_d_ssm" in c.values else 1024)
     head_dim: Any = c.take("mamba_d_head", "auto", (int, str))
-    head_dim = inner // heads if head_dim == "auto" else head_dim
-    if not isinstance(head_dim, int) or head_dim * heads != inner:
-        label = f"mamba_n_heads {heads} x mamba_d_head {head_dim} is not mamba_d_ssm {inner}"
+    head_dim = inner // n_heads if head_dim == "auto" else head_dim
+    if not isinstance(head_dim, int) or head_dim * n_heads != inner:
+        label = f"mamba_n_heads {n_heads} x mamba_d_head {head_dim} is not mamba_d_ssm {inner}"
         c.sink.report("HYB503", NO_SPAN, label, "fix the config: the product of the two is the third")
         head_dim = 1
     norm = None
@@ -119,20 +93,55 @@ def _mamba(c: Config, dim: int, eps: float) -> ast.Call:
         norm = call(
             "gated_rmsnorm", eps=unless(eps, 1e-5), groups=unless(groups, 1), gate_first=unless(not before, True)
         )  # fmt: skip
-    limit = c.numbers("time_step_limit", (0.0, float("inf")))
-    scales = c.numbers("ssm_multipliers", (1.0,) * 5)
-    return call(
-        "mamba2",
-        heads=heads,
+    return mamba2(
+        "mamba.",
+        heads=n_heads,
         head_dim=unless(head_dim, 64),
-        state=unless(state, 128),
+        state=unless(c.integer("mamba_d_state", 256), 128),
         groups=unless(groups, 1),
         conv=unless(c.integer("mamba_d_conv", 4), 4),
         chunk=unless(c.integer("mamba_chunk_size", 256), 256),
         conv_bias=unless(c.flag("mamba_conv_bias", True), True),
         proj_bias=unless(c.flag("mamba_proj_bias", False), False),
         out_bias=unless(c.flag("projectors_bias", False), False),
-        dt_limit=unless(limit, (0.0, float("inf"))),
+        dt_limit=unless(c.numbers("time_step_limit", (0.0, float("inf"))), (0.0, float("inf"))),
         norm=norm,
-        in_scales=unless(scales, (1.0,) * 5),
+        in_scales=unless(c.numbers("ssm_multipliers", (1.0,) * 5), (1.0,) * 5),
     )
+
+
+def to_config(m: Found) -> dict[str, Any]:
+    """The config of a spec in this family's form."""
+    attn, ssm, mlp = m.op("attn"), m.op("ssm"), m.op("mlp")
+    return {
+        **ends(m),
+        **heads_of(attn),
+        **rope_of(attn.rope),
+        "rms_norm_eps": m.op("norm").eps,
+        "attention_bias": attn.bias,
+        "attention_dropout": attn.dropout,
+        "key_multiplier": attn.key_scale,
+        "attention_in_multiplier": m.scale_before("attn"),
+        "attention_out_multiplier": m.scale_behind("attn"),
+        "ssm_in_multiplier": m.scale_before("ssm"),
+        "ssm_out_multiplier": m.scale_behind("ssm"),
+        "ssm_multipliers": list(ssm.in_scales or (1.0,) * 5),
+        "mlp_multipliers": [mlp.gate_scale, m.scale_behind("mlp")],
+        "embedding_multiplier": m.embedding.scale,
+        "lm_head_multiplier": m.lm_head.scale,
+        "intermediate_size": mlp.hidden,
+        "mlp_bias": mlp.bias,
+        "mamba_d_ssm": ssm.heads * ssm.head_dim,
+        "mamba_n_heads": ssm.heads,
+        "mamba_d_head": ssm.head_dim,
+        "mamba_d_state": ssm.state,
+        "mamba_n_groups": ssm.groups,
+        "mamba_d_conv": ssm.conv,
+        "mamba_chunk_size": ssm.chunk,
+        "mamba_conv_bias": ssm.conv_bias,
+        "mamba_proj_bias": ssm.proj_bias,
+        "projectors_bias": ssm.out_bias,
+        "time_step_limit": limit_of(ssm),
+        "mamba_rms_norm": ssm.norm is not None,
+        "mamba_norm_before_gate": ssm.norm is None or not ssm.norm.gate_first,
+    }

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hybridc.diagnostics import NO_SPAN
 from hybridc.frontend import ast
-from hybridc.frontend.hf.build import block, call, expr, model, pipe, unless
+from hybridc.frontend.hf.build import call, pipe, unless
 from hybridc.frontend.hf.config import Config
-from hybridc.frontend.hf.weightmap import WeightMap, layered, mamba2_weights, same
+from hybridc.frontend.hf.decoder import Names, decoder, layer
+from hybridc.frontend.hf.inverse import Found, ends, limit_of
+from hybridc.frontend.hf.parts import mamba2
+from hybridc.frontend.hf.weightmap import WeightMap
+
+NAMES = Names("backbone.layers.{i}.", "backbone.embeddings.weight", "backbone.norm_f")
 
 
 def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
@@ -27,11 +34,9 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     # older configs carry these; transformers' mixer normalises the gated value whatever they say
     c.refuse_unless("rms_norm", True, [True], "the mixers of this family have a norm")
     c.ignore("norm_before_gate")
-    rescaled = c.flag("rescale_prenorm_residual", False)
-    eps, tied = c.number("layer_norm_epsilon", 1e-5), c.flag("tie_word_embeddings", False)
-    bias, groups = c.flag("use_bias", False), c.integer("n_groups", 8)
-    mixer = call(
-        "mamba2",
+    eps, bias, groups = c.number("layer_norm_epsilon", 1e-5), c.flag("use_bias", False), c.integer("n_groups", 8)
+    mixer = mamba2(
+        "mixer.",
         heads=heads,
         head_dim=unless(head_dim, 64),
         state=unless(c.integer("state_size", 128), 128),
@@ -47,23 +52,36 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         dt_max=unless(c.number("time_step_max", 0.1), 0.1),
         dt_floor=unless(c.number("time_step_floor", 1e-4), 1e-4),
     )
-    spec = model(
+    return decoder(
         "mamba2",
-        [
-            ast.Param("dim", expr(dim)),
-            ast.Let("norm", call("rmsnorm", eps=eps)),
-            block("M", pipe("norm", ast.Label("ssm", mixer))),
-            ast.Entry("embed", call("embedding", vocab, "dim")),
-            ast.Entry("layers", ast.Binary("*", ast.Name("M"), expr(depth))),
-            ast.Entry("head", pipe("norm", call("lm_head", vocab, tied=unless(tied, False)))),
-            ast.Entry("init", call("kaiming", depth=rescaled)),
-        ],
+        dim,
+        vocab,
+        [layer("M", pipe("norm", "ssm"), parts={"ssm": mixer}, norms=("norm",))] * depth,
+        call("rmsnorm", eps=eps),
+        tied=c.flag("tie_word_embeddings", False),
+        names=NAMES,
+        init=ast.Entry("init", call("kaiming", depth=c.flag("rescale_prenorm_residual", False))),
     )
-    layer = {**mamba2_weights("ssm.", "mixer.", mixer), **same(("norm.weight", "norm.weight"))}
-    sources = {
-        **same(("embed.embedding.weight", "backbone.embeddings.weight")),
-        **layered(depth, "layers.{i}.", "backbone.layers.{i}.", layer),
-        **same(("head.norm.weight", "backbone.norm_f.weight")),
-        **({} if tied else same(("head.lm_head.weight", "lm_head.weight"))),
+
+
+def to_config(m: Found) -> dict[str, Any]:
+    """The config of a spec in this family's form."""
+    ssm = m.op("ssm")
+    return {
+        **ends(m),
+        "num_heads": ssm.heads,
+        "head_dim": ssm.head_dim,
+        "expand": ssm.heads * ssm.head_dim // m.embedding.dim,
+        "state_size": ssm.state,
+        "n_groups": ssm.groups,
+        "conv_kernel": ssm.conv,
+        "chunk_size": ssm.chunk,
+        "use_conv_bias": ssm.conv_bias,
+        "use_bias": ssm.proj_bias,
+        "time_step_limit": limit_of(ssm),
+        "time_step_min": ssm.dt_min,
+        "time_step_max": ssm.dt_max,
+        "time_step_floor": ssm.dt_floor,
+        "layer_norm_epsilon": m.op("norm").eps,
+        "rescale_prenorm_residual": m.module.init.depth,
     }
-    return spec, WeightMap(sources, ignored=("lm_head.weight",) if tied else ())

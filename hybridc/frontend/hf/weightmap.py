@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
-from hybridc.frontend import ast
 
 MAX_TENSORS = 2_000_000
 """More than any published model has."""
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Rows that the public file has group by group, each group with a few of every part in turn, and we part by part:
+    `count` groups of `parts` rows. `Grouped(heads, (64, 64))` has 64 query rows and 64 gate rows for each head."""
+
+    count: int
+    parts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -17,13 +25,26 @@ class Source:
     """One of our parameters: the tensors `names` of the public file joined along rows (dim 0), each `rows` high.
 
     With `stack`, `names` hold the parts of each expert in turn, `stack` experts in all, stacked on a new first dim.
-    `squeeze` is the dim of size 1 that the file has and we have not.
+    `squeeze` is the dim of size 1 that the file has and we have not; `shape` is the public shape where several are.
+    Before they are joined, tensors have their last two dims swapped with `transpose`, and their rows (of each expert,
+    for three dims) put in our order as `grouped` says, which has an entry, or None, for each name, or one for all.
     """
 
     names: tuple[str, ...]
     rows: tuple[int, ...] = ()
     stack: int = 0
     squeeze: int | None = None
+    shape: tuple[int, ...] = ()
+    transpose: bool = False
+    grouped: tuple[Grouped | None, ...] = ()
+
+    def below(self, prefix: str) -> Source:
+        """The same with names under a prefix."""
+        return replace(self, names=tuple(prefix + n for n in self.names))
+
+    def group(self, index: int) -> Grouped | None:
+        """How the rows of name `index` are grouped."""
+        return self.grouped[index % len(self.grouped)] if self.grouped else None
 
 
 @dataclass(frozen=True)
@@ -56,8 +77,7 @@ def layered(count: int, ours: str, theirs: str, entries: Mapping[str, Source]) -
     out: dict[str, Source] = {}
     for i in range(count):
         for name, source in entries.items():
-            names = tuple(theirs.format(i=i) + n for n in source.names)
-            out[ours.format(i=i) + name] = Source(names, source.rows, source.stack, source.squeeze)
+            out[ours.format(i=i) + name] = source.below(theirs.format(i=i))
     return out
 
 
@@ -72,17 +92,3 @@ def joined(ours: str, parts: Iterable[tuple[str, int]], suffixes: Iterable[str] 
     return {
         f"{ours}.{s}": Source(tuple(f"{n}.{s}" for n, _ in listed), tuple(r for _, r in listed)) for s in suffixes
     }  # fmt: skip
-
-
-def mamba2_weights(ours: str, theirs: str, mixer: ast.Call) -> dict[str, Source]:
-    """Names of a Mamba-2 mixer's weights, as its call has them; both public families name them alike."""
-    given = {k.name: k.value for k in mixer.kwargs}
-    names = ["A_log", "D", "dt_bias", "in_proj.weight", "out_proj.weight"]
-    names += ["in_proj.bias"] if given.get("proj_bias") == ast.Bool(True) else []
-    names += ["out_proj.bias"] if given.get("out_bias") == ast.Bool(True) else []
-    names += ["norm.weight"] if "norm" in given else []
-    entries = same(*((ours + n, theirs + n) for n in names))
-    entries[ours + "conv.weight"] = Source((theirs + "conv1d.weight",), squeeze=1)
-    if given.get("conv_bias") != ast.Bool(False):
-        entries[ours + "conv.bias"] = Source((theirs + "conv1d.bias",))
-    return entries

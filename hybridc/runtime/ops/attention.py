@@ -23,8 +23,8 @@ SCORES = 1 << 24
 
 @dataclass(frozen=True)
 class Softmax:
-    """How scores become weights: times `scale`, capped to softcap tanh(score / softcap), with the logits `sinks` [heads]
-    in the sum, a share of `dropout` dropped."""
+    """How scores become weights: times `scale`, capped to softcap tanh(score / softcap), with the logits `sinks`
+    [heads] in the sum, a share of `dropout` dropped."""
 
     scale: float
     softcap: float | None = None

@@ -1,0 +1,151 @@
+"""The way back from a spec to a public config: what families read off the ops of a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.frontend.hf.config import ACTIVATIONS
+from hybridc.ir.graph import Block, Module
+from hybridc.ir.ops.base import Op
+
+_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"} | {
+    ours: theirs for theirs, ours in reversed(ACTIVATIONS.items()) if ours != "gelu_tanh"
+}
+
+
+def misfit(why: str) -> DiagnosticError:
+    """A model that a family cannot express (HYB514)."""
+    help = "name another family, or bring the spec into the form that `hybridc import hf` gives this one"
+    return DiagnosticError([Diagnostic("HYB514", NO_SPAN, why, help)])
+
+
+@dataclass(frozen=True)
+class Found:
+    """A typed model, asked for what stands in it."""
+
+    module: Module
+
+    @property
+    def kinds(self) -> list[str]:
+        """The block of each layer, in order."""
+        return [layer.block for layer in self.module.layers]
+
+    def blocks(self) -> list[Block]:
+        """The block of each layer, in order."""
+        return [self.module.by_name[name] for name in self.kinds]
+
+    def all(self, label: str) -> list[Any]:
+        """The ops called `label` in all distinct blocks; `norm` finds the head's too."""
+        blocks = (*self.module.blocks, self.module.head)
+        return [n.op for b in blocks for n in b.nodes if n.path == label]
+
+    def op(self, label: str) -> Any:
+        """The first op called `label`. Raises DiagnosticError (HYB514) where no block has one."""
+        found = self.all(label)
+        if not found:
+            raise misfit(f"no block of the model has a `{label}`")
+        return found[0]
+
+    def has(self, label: str) -> bool:
+        """Whether any block has an op called `label`."""
+        return bool(self.all(label))
+
+    def layers_with(self, label: str) -> list[bool]:
+        """For each layer, whether its block has an op called `label`."""
+        return [any(n.path == label for n in b.nodes) for b in self.blocks()]
+
+    def of_kind(self, kind: str) -> list[Any]:
+        """All ops of a kind in distinct blocks, embedding and head."""
+        blocks = (self.module.embed, *self.module.blocks, self.module.head)
+        return [n.op for b in blocks for n in b.nodes if type(n.op).kind == kind]
+
+    def scale_behind(self, label: str) -> float:
+        """The factor of the `scale` that reads the op called `label`; 1 without one."""
+        for block in self.module.blocks:
+            for node in block.nodes:
+                if node.path == label:
+                    readers = [n for n in block.nodes if node.name in n.operands and type(n.op).kind == "scale"]
+                    return float(readers[0].op.factor) if readers else 1.0  # type: ignore[attr-defined]
+        return 1.0
+
+    def scale_before(self, label: str) -> float:
+        """The factor of the `scale` that the op called `label` reads; 1 without one."""
+        for block in self.module.blocks:
+            made = {n.name: n.op for n in block.nodes}
+            for node in block.nodes:
+                if node.path == label:
+                    return float(getattr(made.get(node.operands[0]), "factor", 1.0))
+        return 1.0
+
+    @property
+    def embedding(self) -> Any:
+        """The embedding."""
+        return next(iter(self.of_kind("embedding")))
+
+    @property
+    def lm_head(self) -> Any:
+        """The head's projection to logits."""
+        return next(iter(self.of_kind("lm_head")))
+
+
+def ends(m: Found) -> dict[str, Any]:
+    """Sizes that all families name alike."""
+    fields: dict[str, Any] = {
+        "vocab_size": m.embedding.vocab,
+        "hidden_size": m.embedding.dim,
+        "num_hidden_layers": len(m.kinds),
+        "tie_word_embeddings": m.lm_head.tied,
+    }
+    if m.module.init.kind == "normal":
+        fields["initializer_range"] = m.module.init.std
+    return fields
+
+
+def heads_of(attn: Op) -> dict[str, Any]:
+    """Sizes of an attention."""
+    return {
+        "num_attention_heads": attn.heads,  # type: ignore[attr-defined]
+        "num_key_value_heads": attn.kv_heads,  # type: ignore[attr-defined]
+        "head_dim": attn.head_dim,  # type: ignore[attr-defined]
+    }
+
+
+def mlp_of(mlp: Any) -> dict[str, Any]:
+    """Width, activation and bias of a feed-forward layer."""
+    return {"intermediate_size": mlp.hidden, "hidden_act": activation_of(mlp), "mlp_bias": mlp.bias}
+
+
+def activation_of(op: Any) -> str:
+    """The public name of an op's activation."""
+    return _ACTIVATIONS[op.act]
+
+
+def limit_of(ssm: Any) -> list[Any]:
+    """A mixer's range of time steps; JSON has no infinity, and transformers writes it so."""
+    return [{"__float__": "Infinity"} if math.isinf(v) else v for v in ssm.dt_limit]
+
+
+def aux_of(experts: Any) -> dict[str, Any]:
+    """The balancing loss of a mixture."""
+    return {"output_router_logits": True, "router_aux_loss_coef": experts.aux_coef} if experts.aux_coef else {}
+
+
+def rope_of(rope: Any, *, partial: bool = False) -> dict[str, Any]:
+    """`rope_parameters` as transformers 5 writes them; `partial` for families that rotate a part of each head."""
+    if rope is None:
+        raise misfit("the attention has no rope")
+    settings: dict[str, Any] = {"rope_type": rope.kind_, "rope_theta": rope.theta}
+    if partial:
+        settings["partial_rotary_factor"] = rope.partial
+    if rope.kind_ != "default":
+        settings["factor"] = rope.factor
+    if rope.kind_ in ("llama3", "yarn"):
+        settings["original_max_position_embeddings"] = rope.original_max
+    names = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_fast", "beta_slow", "truncate")}
+    settings |= {name: getattr(rope, name) for name in names.get(rope.kind_, ())}
+    if rope.kind_ == "yarn" and rope.attention_factor is not None:
+        settings["attention_factor"] = rope.attention_factor
+    return {"rope_parameters": settings}
