@@ -188,10 +188,41 @@ def import_hf(
         console.write(f"{out}: written\n", sys.stderr)
 
 
+@importing.command("gguf")
+def import_gguf(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file of the llama architecture.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the spec into this file.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Write config, weights and tokenizer into this folder, as published."),
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Format of the weights in the folder.")
+    ] = "float32",
+) -> None:
+    """Make a spec, or a checkpoint's folder, of a GGUF file."""
+    from hybridc.frontend.document import print_spec
+    from hybridc.gguf_checkpoint import gguf_to_hf
+    from hybridc.gguf_checkpoint import import_gguf as import_spec
+
+    text = print_spec(import_spec(file))
+    if to is not None:
+        gguf_to_hf(file, to, dtype=dtype)
+        console.write(f"{to}: written\n", sys.stderr)
+    if out is not None:
+        console.write_file(out, text)
+        console.write(f"{out}: written\n", sys.stderr)
+    elif to is None:
+        console.write(text)
+
+
 @app.command()
 def generate(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A spec, an emitted package, or a checkpoint's folder.")
+        Path,
+        typer.Argument(metavar="SOURCE", help="A spec, an emitted package, a checkpoint's folder, or a GGUF file."),
     ],
     prompt: Annotated[str | None, typer.Option(help="Text to go on from.")] = None,
     ids: Annotated[str | None, typer.Option(metavar="1,2,3", help="Token ids to go on from; ids are printed.")] = None,
@@ -206,6 +237,9 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(help="An id, or a text of one token, that ends the text; may be repeated.")
     ] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on where the model ends the text; else the text ends there.")
+    ] = False,
     set: Set = None,
     include: Include = None,
 ) -> None:
@@ -223,6 +257,7 @@ def generate(
             params=console.pairs(set or (), "--set"),
             include=include or (),
             stop=stop or (),
+            ignore_eos=ignore_eos,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,

@@ -48,6 +48,7 @@ PACKAGES = (
     Package("typer", "typer", ("typer",), "the command line", f'{PIP} "typer>=0.20,<0.29"', needed=True),
     Package("transformers", "transformers", ("transformers",), "comparison in tests", f'{PIP} "hybridc[hf]"'),
     Package("tokenizers", "tokenizers", ("tokenizers",), "tokenizer.json of a checkpoint", f'{PIP} "hybridc[hf]"'),
+    Package("gguf", "gguf", ("gguf",), "weights of GGUF files", f'{PIP} "hybridc[gguf]"'),
     Package(
         "flash-linear-attention",
         "fla",

@@ -4,75 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hybridc.console import wrong
-
-BYTES = 256
-"""Ids of the bytes vocabulary: one for each byte of UTF-8 text."""
-
+from hybridc.tokens import ByteTokens, Tokens, end_ids, tokens_for
 
 MAX_NEW_TOKENS = 1 << 20
 """Keys and values are reserved for all tokens at the start; more than this is a slip of the keyboard."""
 
 
-class Tokens(Protocol):
-    """Text to ids and back."""
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
-
-
-class ByteTokens:
-    """Each byte of the UTF-8 text is an id. What is no text when decoded shows as a replacement sign."""
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode("utf-8"))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return bytes(i for i in ids if i < BYTES).decode("utf-8", errors="replace")
-
-
-class FileTokens:
-    """The vocabulary of a tokenizer.json."""
-
-    def __init__(self, path: Path) -> None:
-        from tokenizers import Tokenizer
-
-        self.inner = Tokenizer.from_file(str(path))
-
-    def encode(self, text: str) -> list[int]:
-        return list(self.inner.encode(text).ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self.inner.decode(list(ids)))
-
-
-def tokens_for(source: Path, vocab: int) -> Tokens:
-    """The tokenizer.json in the folder of `source`, else bytes. Ends the command where neither fits `vocab`."""
-    found = (source if source.is_dir() else source.parent) / "tokenizer.json"
-    if found.is_file():
-        try:
-            return FileTokens(found)
-        except ImportError:
-            raise
-        except Exception as error:  # the library raises bare Exception for a file that it cannot read
-            wrong(f"cannot read {found}: {error}")
-    if vocab < BYTES:
-        wrong(f"there is no tokenizer.json, and a vocabulary of {vocab} is too small for bytes: give --ids")
-    return ByteTokens()
-
-
 def load_net(source: Path, weights: Path | None, params: dict[str, str], include: Sequence[Path]) -> Any:
-    """The net of a spec file, of an emitted package or of a public checkpoint's folder, in eval mode.
+    """The net of a spec file, of an emitted package, of a public checkpoint's folder or of a GGUF file, in eval mode.
 
     `weights` is a safetensors file with the net's own names; without it a spec's or package's net has its random
-    initial weights. Raises DiagnosticError; ends the command where `source` is none of the three.
+    initial weights. Raises DiagnosticError; ends the command where `source` is none of the four.
     """
     import hybridc
     from hybridc.codegen.loader import load_source
     from hybridc.codegen.package import is_package
+    from hybridc.frontend.gguf.file import is_gguf
 
     if source.is_dir() and is_package(source):
         if params:
@@ -86,6 +36,10 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
         if params or weights:
             wrong("a checkpoint's folder brings its own sizes and weights: leave out --set and --weights")
         net = hybridc.from_hf(source)
+    elif is_gguf(source):
+        if params or weights:
+            wrong("a GGUF file brings its own sizes and weights: leave out --set and --weights")
+        net = hybridc.from_gguf(source)
     elif source.is_dir():
         wrong(f"{source} is neither an emitted package nor a checkpoint with a config.json")
     else:
@@ -139,7 +93,7 @@ def stop_id(text: str, tokens: Tokens) -> int:
         if len(text) > 12:
             wrong(f"--stop has {text[:12]}..., which is no id")
         return int(text)
-    found = tokens.encode(text)
+    found = tokens.pieces(text)
     if len(found) != 1:
         wrong(f"--stop takes an id, or a text that is one id; `{text}` is {len(found)}")
     return found[0]
@@ -154,13 +108,17 @@ def complete(
     params: dict[str, str],
     include: Sequence[Path],
     stop: Sequence[str],
+    ignore_eos: bool,
     max_new_tokens: int,
     temperature: float,
     top_k: int,
     top_p: float,
     seed: int,
 ) -> str:
-    """The prompt and what a model makes of it, as text or, for `ids`, as a line of ids."""
+    """The prompt and what a model makes of it, as text or, for `ids`, as a line of ids.
+
+    A sample ends at the ids that the model's own files call its end, unless `ignore_eos`, and at those of `stop`.
+    """
     import torch
 
     from hybridc.runtime.generate import generate
@@ -176,6 +134,7 @@ def complete(
     over = [i for i in start if i >= vocab]
     if over:
         wrong(f"the tokenizer makes the id {over[0]}, and the model's vocabulary ends at {vocab - 1}")
+    own = [] if ignore_eos else end_ids(source)
     with torch.inference_mode():
         made = generate(
             net,
@@ -185,8 +144,14 @@ def complete(
             top_k=top_k,
             top_p=top_p,
             seed=seed,
-            stop_ids=tuple(stop_id(s, tokens or ByteTokens()) for s in stop),
+            stop_ids=(*own, *(stop_id(s, tokens or ByteTokens()) for s in stop)),
         )[0]
     if ids is not None or tokens is None:
         return ",".join(map(str, made)) + "\n"
-    return f"{prompt}{tokens.decode(made)}\n"
+    return f"{prompt}{continuation(tokens, start, made)}\n"
+
+
+def continuation(tokens: Tokens, start: list[int], made: list[int]) -> str:
+    """The text of new ids behind others: some vocabularies write a space in front of a word only within a text."""
+    before, whole = tokens.decode(start), tokens.decode([*start, *made])
+    return whole[len(before) :] if whole.startswith(before) else tokens.decode(made)

@@ -359,8 +359,28 @@ CODES: dict[str, Code] = {
         "Pickled "
         "files are refused, since reading them can run code.",
     ),
+    "HYB514": Code(
+        "no model of this family",
+        "A spec is written back as a public config only if that config, imported again, gives the same model.",
+    ),
     "HYB513": Code(
         "no public names", "Only nets that were loaded from a public checkpoint can be written under its names."
+    ),
+    "HYB520": Code(
+        "not a GGUF file",
+        "The file does not start as a GGUF file does, is cut off, or its header says what cannot be: lengths beyond "
+        "the end of the file, a name that stands twice, an unknown version. Little-endian files of version 2 and 3 are "
+        "read.",
+    ),
+    "HYB521": Code(
+        "tokenizer not supported",
+        "The tokenizer in the GGUF file is of a kind that cannot be written as a tokenizer.json, or lacks a part. "
+        "Byte-level BPE and SentencePiece vocabularies are read.",
+    ),
+    "HYB522": Code(
+        "number format not supported",
+        "Tensors of the GGUF file are quantized in a way that the installed package `gguf` cannot turn back into "
+        "numbers.",
     ),
     # --- the environment -------------------------------------------------------------------------------------------
     "HYB601": Code("unknown target", "Targets are cpu, cuda:sm80, cuda:sm90 and cuda:sm100.", ""),
