@@ -100,20 +100,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class Floats:
-    """A tuple of `count` numbers."""
+    """A tuple of `count` numbers, or of one or more where that is 0."""
 
     count: int
     infinite: bool = False
 
     def coerce(self, value: object) -> tuple[float, ...]:
-        if not isinstance(value, tuple) or len(value) != self.count:
-            raise AttrError(
-                f"expected {self.count} numbers, got {show(value)}", f"write a tuple of {self.count} numbers"
-            )
+        if not isinstance(value, tuple) or len(value) != (self.count or max(1, len(value))):
+            wanted = f"{self.count} numbers" if self.count else "numbers"
+            raise AttrError(f"expected {wanted}, got {show(value)}", f"write a tuple of {wanted}")
         return tuple(Float(infinite=self.infinite).coerce(v) for v in value)
 
     def __str__(self) -> str:
-        return f"({', '.join(['float'] * self.count)})"
+        return f"({', '.join(['float'] * self.count)})" if self.count else "(float, ...)"
 
 
 @dataclass(frozen=True)

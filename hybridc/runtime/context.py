@@ -173,8 +173,17 @@ class Context:
     def rope(self, rope: Rope) -> Tables:
         """cos and sin [1 or B, S, 1, dim / 2], fp32, made once a forward."""
         if rope not in self._ropes:
-            self._ropes[rope] = rope.tables(self.positions)
+            lengths = self._document_lengths() if rope.by_length else None
+            self._ropes[rope] = rope.tables(self.positions, lengths)
         return self._ropes[rope]
+
+    def _document_lengths(self) -> Tensor:
+        """For each token, how many its document has by now: [1 or B, S]."""
+        device = self.input_ids.device
+        total = torch.tensor([n + p for n, p in zip(self.lengths, self.past, strict=True)], device=device)
+        if self.borders is None:
+            return total[:, None]
+        return total.repeat_interleave(torch.tensor(self.lengths, device=device))[None]
 
     def plan(self, key: object, make: Callable[[], Any]) -> Any:
         """An index plan that several layers share, made once a forward."""

@@ -17,7 +17,7 @@ from hybridc.frontend.hf.inverse import Found, misfit
 from hybridc.frontend.hf.weightmap import WeightMap
 from hybridc.ir.graph import Module
 
-SUPPORT = ("build", "config", "decoder", "inverse", "parts", "rope", "weightmap")
+SUPPORT = ("build", "config", "decoder", "fields", "inverse", "parts", "rope", "weightmap")
 """Modules of this package that are no family."""
 
 
@@ -70,7 +70,7 @@ def export_config(module: Module, family: str = "") -> dict[str, Any]:
         fields = write(Found(module))
     except (AttributeError, KeyError, IndexError, StopIteration) as error:
         raise misfit(f"the model is not in the form of `{chosen}` ({error})") from error
-    return {"model_type": chosen, **{k: v for k, v in fields.items() if v is not None}}
+    return {"model_type": chosen, **fields}
 
 
 def import_config(source: Path | dict[str, Any]) -> ast.Spec:

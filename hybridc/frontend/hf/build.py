@@ -47,6 +47,11 @@ def scale(factor: float) -> ast.Call | None:
     return None if factor == 1.0 else call("scale", factor)
 
 
+def over(divisor: float | None) -> float | None:
+    """The factor that dividing by `divisor` is, or None for 1."""
+    return None if divisor is None or divisor == 1.0 else 1.0 / divisor
+
+
 def unless(value: Any, default: Any) -> Any:
     """The value, or None where it is what an op does anyway."""
     return None if value == default else value

@@ -136,6 +136,20 @@ class Config:
         """A count of 1 or more."""
         return self.take(name, default, int, low=1, high=MAX_NUMBER_OF if name.startswith("num_") else MAX_COUNT)
 
+    def optional(self, name: str, default: int | None) -> int | None:
+        """A count of 1 or more; null means none, and is not the default."""
+        if name in self.values and self.values[name] is None:
+            self.taken.add(name)
+            return None
+        return self.integer(name, default)  # type: ignore[no-any-return]
+
+    def optional_number(self, name: str, default: float | None) -> float | None:
+        """A number above zero; null means none, and is not the default."""
+        if name in self.values and self.values[name] is None:
+            self.taken.add(name)
+            return None
+        return self.positive(name, default)
+
     def number(self, name: str, default: float) -> float:
         """A finite number."""
         return float(self.take(name, default, float, low=-_MAX_FLOAT, high=_MAX_FLOAT))

@@ -53,6 +53,13 @@ class Found:
         """Whether any block has an op called `label`."""
         return bool(self.all(label))
 
+    def each(self, label: str) -> list[Any]:
+        """The op called `label` of each layer. Raises DiagnosticError (HYB514) where one has none."""
+        found = [next((n.op for n in b.nodes if n.path == label), None) for b in self.blocks()]
+        if None in found:
+            raise misfit(f"layer {found.index(None)} has no `{label}`")
+        return found
+
     def layers_with(self, label: str) -> list[bool]:
         """For each layer, whether its block has an op called `label`."""
         return [any(n.path == label for n in b.nodes) for b in self.blocks()]
@@ -123,6 +130,26 @@ def activation_of(op: Any) -> str:
     return _ACTIVATIONS[op.act]
 
 
+def types_of(m: Found, label: str = "attn") -> list[str]:
+    """`layer_types` of layers whose attention has a window or sees all."""
+    return ["full_attention" if a.window is None else "sliding_attention" for a in m.each(label)]
+
+
+def windows_of(m: Found, label: str = "attn") -> dict[str, Any]:
+    """`layer_types` and the window where layers have one."""
+    windows = [a.window for a in m.each(label) if a.window is not None]
+    if not windows:
+        return {"use_sliding_window": False}
+    return {"use_sliding_window": True, "sliding_window": windows[0], "layer_types": types_of(m, label)}
+
+
+def divisor_of(factor: float) -> float:
+    """The number that dividing by is `factor`, as near as floats come."""
+    first = 1.0 / factor
+    near = (first, round(first), math.nextafter(first, math.inf), math.nextafter(first, 0.0))
+    return float(next((d for d in near if d and 1.0 / d == factor), first))
+
+
 def limit_of(ssm: Any) -> list[Any]:
     """A mixer's range of time steps; JSON has no infinity, and transformers writes it so."""
     return [{"__float__": "Infinity"} if math.isinf(v) else v for v in ssm.dt_limit]
@@ -142,6 +169,11 @@ def rope_of(rope: Any, *, partial: bool = False) -> dict[str, Any]:
         settings["partial_rotary_factor"] = rope.partial
     if rope.kind_ != "default":
         settings["factor"] = rope.factor
+    if rope.kind_ == "longrope":
+        del settings["factor"]
+        settings |= {"short_factor": list(rope.short), "long_factor": list(rope.long)}
+        settings["attention_factor"] = rope.attention_factor
+        return {"rope_parameters": settings, "original_max_position_embeddings": rope.original_max}
     if rope.kind_ in ("llama3", "yarn"):
         settings["original_max_position_embeddings"] = rope.original_max
     names = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_fast", "beta_slow", "truncate")}

@@ -40,6 +40,9 @@ class Attention(Op):
     gated: bool = attr(Flag(), False, doc="multiply the heads' results with sigmoid(gate), a projection of its own")
     sinks: bool = attr(Flag(), False, doc="a learned logit for each head that the softmax counts and no value has")
     softcap: float | None = attr(Float(0.0, strict=True), None, doc="scores become c tanh(score / c)", optional=True)
+    clip: float | None = attr(
+        Float(0.0, strict=True), None, doc="queries, keys and values are held within +- this", optional=True
+    )
     dropout: float = attr(Float(0.0), 0.0, doc="share of the softmax's weights that training drops")
     out_norm: Any = attr(Record(NORMS), None, doc="norm in front of the output projection", optional=True)
     out_dim: int = attr(Int(), 0, doc="width of the result", derived="dim")
@@ -66,6 +69,7 @@ class Attention(Op):
                 f"use {multiple(self.heads, kv_heads)} query heads, or a divisor of {self.heads} for kv_heads",
             )
         if self.rope is not None:
+            self.rope.check_factors(head_dim, check)
             rotated = self.rope.rotated(head_dim)
             if rotated % 2 or not 2 <= rotated <= head_dim:
                 check.error(
@@ -148,6 +152,11 @@ class Attention(Op):
             members += [f"self.{n}_norm = {self.qk_norm.leaf((w,))}" for n, w in zip("qk", widths, strict=True)]
             if self.qk_norm_over == "all":
                 query, key = "self.q_norm(q)", "self.k_norm(k)"
+        if self.clip is not None:
+            low, high = lit(-self.clip), lit(self.clip)
+            clipped = ", ".join(f"{n}.clamp({low}, {high})" for n in (query, key, "v"))
+            forward.append(f"q, k, v = {clipped}")
+            query, key = "q", "k"
         query, key = (
             f"{n}.unflatten(-1, ({h}, {self.head_dim}))" for n, h in ((query, self.heads), (key, self.kv_heads))
         )

@@ -40,6 +40,8 @@ class MLA(Op):
         if self.rope is not None and (self.rope.rotated(self.rope_dim) % 2 or self.rope.partial > 1.0):
             label = f"rope would turn {self.rope.rotated(self.rope_dim)} of rope_dim {self.rope_dim} channels"
             check.error("HYB203", "rope", label, "use an even rope_dim")
+        if self.rope is not None:
+            self.rope.check_factors(self.rope_dim, check)
         scale = self.scale or (self.nope_dim + self.rope_dim) ** -0.5
         return dataclasses.replace(self, value_dim=self.value_dim or self.nope_dim, scale=scale)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
+from hybridc.ir.attrs import Choice, Flag, Float, Floats, Int, attr, show
 from hybridc.ir.emit import call, quote
-from hybridc.ir.ops.base import Op, op
+from hybridc.ir.ops.base import Check, Op, op
 
 
 @op("rope")
@@ -15,29 +15,48 @@ class Rope(Op):
     """Rotary position embedding over the first `partial` of each head, in two halves (Su et al., 2021).
 
     Kinds: `linear` divides positions by `factor`; `llama3` scales long wavelengths only (Llama 3.1); `yarn` blends by
-    wavelength and scales cos and sin (Peng et al., 2023).
+    wavelength and scales cos and sin (Peng et al., 2023); `longrope` divides each pair's frequency by its entry of
+    `short`, or of `long` in documents beyond original_max tokens, and scales cos and sin (Ding et al., 2024).
     """
 
     record: ClassVar[bool] = True
 
     theta: float = attr(Float(1.0, strict=True), 10000.0, doc="base of the wavelengths")
-    kind_: str = attr(Choice(("default", "linear", "llama3", "yarn")), "default", doc="how positions are scaled")
+    kind_: str = attr(
+        Choice(("default", "linear", "llama3", "yarn", "longrope")), "default", doc="how positions are scaled"
+    )
     partial: float = attr(Float(0.0, strict=True), 1.0, doc="share of the head that rotates")
     factor: float = attr(Float(0.0, strict=True), 1.0, doc="how much longer than the original context")
     low_freq_factor: float = attr(Float(0.0, strict=True), 1.0, doc="llama3")
     high_freq_factor: float = attr(Float(0.0, strict=True), 4.0, doc="llama3")
-    original_max: int = attr(Int(), 8192, doc="context length before scaling (llama3, yarn)")
+    original_max: int = attr(Int(), 8192, doc="context length before scaling (llama3, yarn, longrope)")
     beta_fast: float = attr(Float(0.0, strict=True), 32.0, doc="yarn")
     beta_slow: float = attr(Float(0.0, strict=True), 1.0, doc="yarn")
     attention_factor: float | None = attr(
-        Float(0.0, strict=True), None, doc="yarn: multiplies cos and sin; none: 0.1 ln(factor) + 1", optional=True
+        Float(0.0, strict=True),
+        None,
+        doc="yarn, longrope: multiplies cos and sin; none: 0.1 ln(factor) + 1 in yarn",
+        optional=True,
     )
     truncate: bool = attr(Flag(), True, doc="yarn: round the blended range outwards")
+    short: tuple[float, ...] | None = attr(Floats(0), None, doc="longrope: divisors, one a pair", optional=True)
+    long: tuple[float, ...] | None = attr(Floats(0), None, doc="longrope: the same for long documents", optional=True)
     interleaved: bool = attr(Flag(), False, doc="pairs are neighbours instead of halves of the head")
 
     def rotated(self, head_dim: int) -> int:
         """Channels of a head that rotate."""
         return int(head_dim * self.partial)
+
+    def check_factors(self, head_dim: int, check: Check) -> None:
+        """Reports divisors that are missing or not one a pair."""
+        if self.kind_ != "longrope":
+            return
+        pairs = self.rotated(head_dim) // 2
+        for name in ("short", "long"):
+            count = len(getattr(self, name) or ())
+            if count != pairs or min(getattr(self, name)) <= 0:
+                label = f"longrope's `{name}` has {count} divisors for {pairs} pairs of channels"
+                check.error("HYB203", "rope", label, f"give {pairs} positive numbers")
 
     def construct(self, head_dim: int) -> str:
         """The runtime's record of this rope for a head size."""
@@ -45,10 +64,12 @@ class Rope(Op):
             "default": (),
             "linear": ("factor",),
             "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max"),
+            "longrope": ("original_max", "attention_factor", "short", "long"),
             "yarn": ("factor", "original_max", "beta_fast", "beta_slow", "attention_factor", "truncate"),
         }[self.kind_]
         default = {f.name: f.default for f in dataclasses.fields(self)}
         extra = {k: getattr(self, k) for k in used if getattr(self, k) != default[k] or k == "original_max"}
         kind = {} if self.kind_ == "default" else {"kind": quote(self.kind_)}
+        extra = {k: show(v) if isinstance(v, tuple) else v for k, v in extra.items()}
         pairs = {"interleaved": True} if self.interleaved else {}
         return call("ops.Rope", dim=self.rotated(head_dim), theta=self.theta, **kind, **extra, **pairs)

@@ -24,7 +24,8 @@ class Rope:
 
     Kinds: `default`; `linear`, positions over `factor`; `llama3`, only wavelengths beyond original_max /
     low_freq_factor are stretched by `factor`, with a smooth passage (Llama 3.1); `yarn`, a blend by wavelength, with
-    cos and sin scaled by `attention_factor`, 0.1 ln(factor) + 1 unless given (Peng et al., 2023).
+    cos and sin scaled by `attention_factor`, 0.1 ln(factor) + 1 unless given (Peng et al., 2023); `longrope`,
+    frequencies over `short`, or over `long` in documents beyond original_max tokens (Ding et al., 2024).
     """
 
     dim: int
@@ -38,7 +39,14 @@ class Rope:
     beta_slow: float = 1.0
     attention_factor: float | None = None
     truncate: bool = True
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
     interleaved: bool = False
+
+    @property
+    def by_length(self) -> bool:
+        """Whether a document's length changes its frequencies."""
+        return self.kind == "longrope"
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """Radians per position of each pair, [dim / 2] fp32."""
@@ -74,15 +82,23 @@ class Rope:
 
     def magnitude(self) -> float:
         """What cos and sin are multiplied with."""
+        if self.kind == "longrope":
+            return self.attention_factor or 1.0
         if self.kind != "yarn":
             return 1.0
         if self.attention_factor is not None:
             return self.attention_factor
         return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
-    def tables(self, positions: Tensor) -> Tables:
-        """What turns queries and keys at positions [B, S]."""
-        angles = positions.float()[..., None] * self.frequencies(positions.device)
+    def tables(self, positions: Tensor, lengths: Tensor | None = None) -> Tables:
+        """What turns queries and keys at positions [B, S] of documents of so many tokens, [B, S] too; the lengths are
+        read where `by_length` says so."""
+        frequencies = self.frequencies(positions.device)
+        if self.by_length:
+            short, long = (torch.tensor(t, device=positions.device) for t in (self.short, self.long))
+            assert lengths is not None
+            frequencies = frequencies / torch.where((lengths > self.original_max)[..., None], long, short)
+        angles = positions.float()[..., None] * frequencies
         cos, sin = angles.cos(), angles.sin()
         magnitude = self.magnitude()
         if magnitude != 1.0:

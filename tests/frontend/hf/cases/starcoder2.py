@@ -1,0 +1,21 @@
+"""Settings of tiny models; the folders of the same names in `goldens` hold them and their outputs."""
+
+BASE = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=40,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+CASES = {
+    "starcoder2_window": ("starcoder2", dict(BASE, sliding_window=10)),
+    "starcoder2_plain": (
+        "starcoder2",
+        dict(BASE, use_bias=False, tie_word_embeddings=False, hidden_act="gelu", norm_epsilon=1e-3),
+    ),
+}
