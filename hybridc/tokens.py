@@ -12,8 +12,8 @@ from hybridc.console import Stop, wrong
 BYTES = 256
 """Ids of the bytes vocabulary: one for each byte of UTF-8 text."""
 
-MAX_CONFIG = 1 << 24
-"""Bytes of a config beside a tokenizer; chat templates are the longest that stands in one."""
+MAX_CONFIG = 1 << 20
+"""Bytes of a config."""
 
 
 class Tokens(Protocol):
@@ -54,12 +54,11 @@ class LibraryTokens:
 
     @classmethod
     def from_folder(cls, folder: Path) -> LibraryTokens:
-        """tokenizer.json, with the bos that a tokenizer_config.json beside it asks for."""
+        """tokenizer.json. It alone says what stands around a text: flags of a tokenizer_config.json beside it have no
+        effect in transformers 5 either."""
         from tokenizers import Tokenizer
 
-        inner = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        _frame(inner, settings(folder / "tokenizer_config.json"))
-        return cls(inner)
+        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
     @classmethod
     def from_gguf(cls, path: Path) -> LibraryTokens:
@@ -81,24 +80,8 @@ class LibraryTokens:
         return str(self.inner.decode(list(ids)))
 
 
-def _frame(inner: Any, config: dict[str, Any]) -> None:
-    """A tokenizer_config.json that speaks of bos or eos goes before what tokenizer.json puts around texts, as in
-    transformers 5."""
-    from tokenizers.processors import TemplateProcessing
-
-    if not {"add_bos_token", "add_eos_token"} & set(config):
-        return
-    token = config.get("bos_token") if config.get("add_bos_token") is True else None
-    name = token.get("content") if isinstance(token, dict) else token
-    number = inner.token_to_id(name) if isinstance(name, str) else None
-    if number is None:
-        inner.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
-    else:
-        inner.post_processor = TemplateProcessing(single=["BOS", "$A"], special_tokens=[("BOS", number)])
-
-
 def settings(path: Path) -> dict[str, Any]:
-    """The object in a JSON file beside a tokenizer, or nothing where there is no file. Ends the command where it cannot
+    """The object in a JSON file, or nothing where there is no file. Ends the command where it cannot
     be read."""
     if not path.is_file():
         return {}

@@ -561,3 +561,81 @@ def test_a_broken_package_is_named(run: Run, spec: Path, tmp_path: Path) -> None
     (tmp_path / "p" / "model.py").write_text("def (")
     status, _, err = run("generate", tmp_path / "p", "--prompt", "a")
     assert status == 2 and "model.py" in err
+
+
+# --- GGUF files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    """A small model in a file with a vocabulary of bytes, whose letters are their own ids behind two others."""
+    from tests.frontend.gguf.made import model, write
+
+    letters = [chr(n) for n in range(33, 127)]
+    tokens = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": ["<s>", "</s>", *letters, "\u0120"],
+        "tokenizer.ggml.token_type": [3, 3] + [1] * 95,
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    tokens["tokenizer.ggml.tokens"] += ["ab"]
+    tokens["tokenizer.ggml.token_type"] += [1]
+    write(tmp_path / "m.gguf", model(vocab_size=98), **tokens, **{"tokenizer.ggml.eos_token_id": 1})
+    return tmp_path / "m.gguf"
+
+
+def test_import_gguf(run: Run, gguf: Path, tmp_path: Path) -> None:
+    status, text, err = run("import", "gguf", gguf)
+    assert status == 0 and err == "" and text.startswith("model llama {")
+    assert run("import", "gguf", gguf, "-o", "m.hyb") == (0, "", "m.hyb: written\n")
+    assert (tmp_path / "m.hyb").read_text() == text
+    assert run("check", "m.hyb")[0] == 0
+    assert run("import", "gguf", gguf, "--to", "out", "--dtype", "bfloat16") == (0, "", "out: written\n")
+    assert run("import", "hf", "out") == (0, text, "")
+    status, _, err = run("import", "gguf", gguf, "--to", "out")
+    assert status == 2 and "HYB403" in err
+
+
+def test_import_gguf_says_what_is_wrong(run: Run, spec: Path, tmp_path: Path) -> None:
+    for words in ((spec,), (tmp_path / "none.gguf",), (tmp_path,)):
+        status, out, err = run("import", "gguf", *words)
+        assert status == 2 and out == "" and "HYB520" in err and "Traceback" not in err
+
+
+def test_generate_from_a_gguf_file(run: Run, gguf: Path) -> None:
+    assert run("import", "gguf", gguf, "--to", "out")[0] == 0
+    words = ("--prompt", "x ab", "--max-new-tokens", 12, "--ignore-eos")
+    status, text, err = run("generate", gguf, *words)
+    assert status == 0 and err == "" and text.startswith("x ab")
+    assert run("generate", "out", *words)[1] == text
+    # bos, x, a space, ab: the vocabulary's places
+    ids = run("generate", gguf, "--ids", "0,89,96,97", "--max-new-tokens", 12, "--ignore-eos")[1]
+    letters = ["<s>", "</s>", *(chr(n) for n in range(33, 127)), " ", "ab"]
+    assert text[4:-1] == "".join(letters[int(i)] for i in ids.split(",") if int(i) > 1)
+
+
+def test_the_end_that_a_model_names_ends_a_sample(run: Run, gguf: Path, tmp_path: Path) -> None:
+    run("import", "gguf", gguf, "--to", "out")
+    words = ("generate", "out", "--ids", "5", "--max-new-tokens", 8)
+    (tmp_path / "out" / "generation_config.json").write_text("{}")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    ids = run(*words, "--ignore-eos")[1].strip().split(",")
+    assert len(ids) == 8
+    config["eos_token_id"] = int(ids[4])
+    (tmp_path / "out" / "config.json").write_text(json.dumps(config))
+    assert run(*words)[1] == ",".join(ids[: ids.index(ids[4])]) + "\n"
+    assert run(*words, "--ignore-eos")[1] == ",".join(ids) + "\n"
+
+
+def test_generate_from_a_gguf_file_says_what_is_wrong(run: Run, gguf: Path, tmp_path: Path) -> None:
+    status, _, err = run("generate", gguf, "--prompt", "x", "--set", "dim=3")
+    assert status == 2 and "--set" in err
+    gguf.write_bytes(gguf.read_bytes()[:-100])
+    status, _, err = run("generate", gguf, "--prompt", "x")
+    assert status == 2 and "HYB520" in err
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    status, _, err = run("generate", "empty.gguf", "--prompt", "x")
+    assert status == 2 and "HYB520" in err
