@@ -173,7 +173,9 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Ten
         if not lacking:
             misshapen += _misshapen(source, files, tuple(parameter.shape))
     used = {n for source in plan.values() for n in source.names}
-    extra = [n for n in have - used if n not in weights.ignored and not n.endswith("rotary_emb.inv_freq")]
+    unread = tuple(n.removesuffix("*") for n in weights.ignored if n.endswith(".*"))
+    extra = [n for n in have - used if n not in weights.ignored and not n.startswith(unread)]
+    extra = [n for n in extra if not n.endswith("rotary_emb.inv_freq")]
     formats = [f"{n} ({files.format(n)})" for n in used & have if files.format(n) not in FORMATS]
     sink = Sink()
     for code, names, what in (
@@ -255,7 +257,7 @@ def _ours(source: Source, index: int, value: Tensor) -> Tensor:
     if source.transpose:
         value = value.transpose(-1, -2)
     if (group := source.group(index)) is not None:
-        dim = 1 if value.dim() == 3 else 0
+        dim = group.dim
         apart = value.unflatten(dim, (group.count, sum(group.parts)))  # type: ignore[no-untyped-call]
         parts = apart.split(group.parts, dim=dim + 1)
         value = _cat([p.flatten(dim, dim + 1) for p in parts], dim)
@@ -265,7 +267,7 @@ def _ours(source: Source, index: int, value: Tensor) -> Tensor:
 def _theirs(source: Source, index: int, value: Tensor) -> Tensor:
     """The inverse of `_ours`."""
     if (group := source.group(index)) is not None:
-        dim = 1 if value.dim() == 3 else 0
+        dim = group.dim
         sizes = [group.count * p for p in group.parts]
         parts = value.split(sizes, dim=dim)  # type: ignore[no-untyped-call]
         value = _cat([p.unflatten(dim, (group.count, -1)) for p in parts], dim + 1).flatten(dim, dim + 1)

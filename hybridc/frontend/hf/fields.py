@@ -46,6 +46,12 @@ def flags(c: Config, name: str, depth: int, default: Sequence[int]) -> list[bool
     return [bool(v) for v in (default if given is None else given)]
 
 
+def sparse_layers(c: Config, depth: int) -> list[bool]:
+    """Qwen's layers with experts: every `decoder_sparse_step`-th that `mlp_only_layers` does not name."""
+    step, dense = c.integer("decoder_sparse_step", 1), indices(c, "mlp_only_layers", depth)
+    return [(i + 1) % step == 0 and i not in dense for i in range(depth)]
+
+
 def indices(c: Config, name: str, depth: int) -> set[int]:
     """A list of layers' indices."""
     given = c.take(name, [], list)

@@ -49,6 +49,10 @@ class Found:
             raise misfit(f"no block of the model has a `{label}`")
         return found[0]
 
+    def maybe(self, label: str) -> Any:
+        """The first op called `label`, or None."""
+        return next(iter(self.all(label)), None)
+
     def has(self, label: str) -> bool:
         """Whether any block has an op called `label`."""
         return bool(self.all(label))
@@ -153,6 +157,54 @@ def divisor_of(factor: float) -> float:
 def limit_of(ssm: Any) -> list[Any]:
     """A mixer's range of time steps; JSON has no infinity, and transformers writes it so."""
     return [{"__float__": "Infinity"} if math.isinf(v) else v for v in ssm.dt_limit]
+
+
+def scalar_of(scale: float) -> float:
+    """The number whose power of -0.5 is `scale`, as near as floats come; whole where that is it."""
+    first = scale**-2
+    whole = round(first)
+    if whole and whole**-0.5 == scale:
+        return whole
+    near = (first, math.nextafter(first, math.inf), math.nextafter(first, 0.0))
+    return next((v for v in near if v**-0.5 == scale), first)
+
+
+def mla_of(attn: Any) -> dict[str, Any]:
+    """Sizes and rope of latent attention in DeepSeek's names; the rope's part in the scale becomes mscale_all_dim."""
+    fields: dict[str, Any] = {
+        "num_attention_heads": attn.heads,
+        "num_key_value_heads": attn.heads,
+        "kv_lora_rank": attn.kv_rank,
+        "qk_nope_head_dim": attn.nope_dim,
+        "qk_rope_head_dim": attn.rope_dim,
+        "v_head_dim": attn.value_dim,
+        "q_lora_rank": attn.q_rank or None,
+    }
+    if attn.rope is None:
+        return fields
+    rope = rope_of(attn.rope)["rope_parameters"]
+    grown = attn.scale * (attn.nope_dim + attn.rope_dim) ** 0.5
+    if attn.rope.kind_ != "default" and attn.rope.factor > 1 and abs(grown - 1) > 1e-9:
+        weight = (math.sqrt(grown) - 1) / (0.1 * math.log(attn.rope.factor))
+        # the published weights have few digits, and the scale must come out to the last bit
+        rope["mscale_all_dim"] = round(weight, 9)
+    return {**fields, "rope_parameters": rope, "rope_interleave": attn.rope.interleaved}
+
+
+def sigmoid_moe_of(experts: Any) -> dict[str, Any]:
+    """DeepSeek-V3's names of its experts' settings; nothing for a model without experts."""
+    if experts is None:
+        return {}
+    return {
+        "n_routed_experts": experts.experts,
+        "num_experts_per_tok": experts.top_k,
+        "moe_intermediate_size": experts.hidden,
+        "n_shared_experts": experts.shared // experts.hidden,
+        "n_group": experts.groups,
+        "topk_group": experts.top_groups,
+        "norm_topk_prob": experts.renormalize,
+        "routed_scaling_factor": experts.scaling,
+    }
 
 
 def aux_of(experts: Any) -> dict[str, Any]:

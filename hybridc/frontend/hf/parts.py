@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -202,6 +203,80 @@ def moe(
         others = [k for k in weights if not k.startswith("experts.")]
         fused |= {k: Source(tuple(new + n.removeprefix(at) for n in weights[k].names), weights[k].rows) for k in others}
     return Part(made, weights, {name: (source,) for name, source in fused.items()})
+
+
+def sigmoid_moe(
+    c: Config, experts: int, hidden: int, *, shared: int, groups: tuple[int, int], scaling: float, act: str = "silu"
+) -> Part:
+    """DeepSeek-V3's experts: sigmoid scores, a correction bias for the choice, groups; the last three arguments are the
+    family's defaults of `n_group`, `topk_group` and `routed_scaling_factor`."""
+    count, top = c.integer("n_group", groups[0]), c.integer("topk_group", groups[1])
+    return moe(
+        experts,
+        hidden,
+        c.integer("num_experts_per_tok", 8),
+        act=act,
+        scores="sigmoid",
+        correction_bias="gate.e_score_correction_bias",
+        # as many groups as are chosen from are none
+        groups=None if top >= count else count,
+        top_groups=None if top >= count else top,
+        renormalize=unless(c.flag("norm_topk_prob", True), True),
+        renormalize_eps=1e-20 if c.flag("norm_topk_prob", True) else None,
+        scaling=unless(c.number("routed_scaling_factor", scaling), 1.0),
+        shared=shared,
+        shared_at="shared_experts.",
+    )
+
+
+def mla(
+    heads: int,
+    kv_rank: int,
+    nope: int,
+    rotated: int,
+    value: int,
+    *,
+    q_rank: int | None,
+    rope: ast.Call | None,
+    norm: ast.Call,
+    scale_factor: float = 1.0,
+    at: str = "self_attn.",
+    bias: bool = False,
+    dropout: float | None = None,
+) -> Part:
+    """`mla(...)` with DeepSeek's names of the projections. `scale_factor` multiplies the softmax's usual scale."""
+    scale = (nope + rotated) ** -0.5
+    made = call(
+        "mla",
+        heads=heads,
+        kv_rank=kv_rank,
+        nope_dim=nope,
+        rope_dim=rotated,
+        value_dim=unless(value, nope),
+        q_rank=q_rank,
+        rope=rope,
+        norm=norm,
+        scale=unless(scale * scale_factor, scale),
+        bias=unless(bias, False),
+        dropout=dropout,
+    )
+    names = [("kv_down", "kv_a_proj_with_mqa", bias), ("kv_up", "kv_b_proj", False), ("out", "o_proj", bias)]
+    names += [("q_down", "q_a_proj", bias), ("q_up", "q_b_proj", False)] if q_rank else [("q", "q_proj", False)]
+    pairs = [(f"{ours}.{s}", f"{at}{theirs}.{s}") for ours, theirs, biased in names for s in suffixes(biased)]
+    norms = [("kv_norm", "kv_a_layernorm"), *([("q_norm", "q_a_layernorm")] if q_rank else [])]
+    pairs += [(f"{ours}.{s}", f"{at}{theirs}.{s}") for ours, theirs in norms for s in norm_suffixes(norm)]
+    return Part(made, same(*pairs))
+
+
+def yarn_scale(c: Config) -> float:
+    """What DeepSeek multiplies the softmax's scale with for a scaled rope: (0.1 mscale_all_dim ln(factor) + 1)²."""
+    settings = c.values.get("rope_scaling") or c.values.get("rope_parameters")
+    if not isinstance(settings, dict) or settings.get("rope_type", settings.get("type", "default")) == "default":
+        return 1.0
+    factor, weight = settings.get("factor"), settings.get("mscale_all_dim")
+    if not isinstance(factor, (int, float)) or not isinstance(weight, (int, float)) or not weight or factor <= 1:
+        return 1.0
+    return float((0.1 * weight * math.log(factor) + 1.0) ** 2)
 
 
 def per_expert(at: str, experts: int, hidden: int, each: Sequence[str], down: str, first: str) -> dict[str, Source]:

@@ -14,10 +14,13 @@ MAX_TENSORS = 2_000_000
 @dataclass(frozen=True)
 class Grouped:
     """Rows that the public file has group by group, each group with a few of every part in turn, and we part by part:
-    `count` groups of `parts` rows. `Grouped(heads, (64, 64))` has 64 query rows and 64 gate rows for each head."""
+    `count` groups of `parts` rows. `Grouped(heads, (64, 64))` has 64 query rows and 64 gate rows for each head. `dim`
+    is the dim of the rows: 1 where experts come first.
+    """
 
     count: int
     parts: tuple[int, ...]
+    dim: int = 0
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,8 @@ class Source:
 
     With `stack`, `names` hold the parts of each expert in turn, `stack` experts in all, stacked on a new first dim.
     `squeeze` is the dim of size 1 that the file has and we have not; `shape` is the public shape where several are.
-    Before they are joined, tensors have their last two dims swapped with `transpose`, and their rows (of each expert,
-    for three dims) put in our order as `grouped` says, which has an entry, or None, for each name, or one for all.
+    Before they are joined, tensors have their last two dims swapped with `transpose`, and their rows put in our order
+    as `grouped` says, which has an entry, or None, for each name, or one for all.
     """
 
     names: tuple[str, ...]
@@ -51,7 +54,7 @@ class Source:
 class WeightMap:
     """Ours to theirs. `alternatives` are other layouts that a file may come in, by the same names of ours.
 
-    `ignored` are tensors that a file may hold and that follow from the config.
+    `ignored` are tensors that a file may hold and that the model has no use for; `name.*` stands for all below a name.
     """
 
     sources: Mapping[str, Source]

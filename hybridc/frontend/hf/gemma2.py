@@ -1,0 +1,100 @@
+"""gemma2: norms on both sides of the sublayers, capped scores and logits, every other layer windowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hybridc.frontend import ast
+from hybridc.frontend.hf.build import call, pipe, unless
+from hybridc.frontend.hf.config import ACTIVATIONS, Config
+from hybridc.frontend.hf.decoder import Layer, decoder, layer
+from hybridc.frontend.hf.fields import FULL, SLIDING, dropout, initial, layer_types, sizes
+from hybridc.frontend.hf.inverse import Found, activation_of, ends, heads_of, rope_of, scalar_of, types_of
+from hybridc.frontend.hf.parts import attention, gated_mlp, heads
+from hybridc.frontend.hf.rope import rope
+from hybridc.frontend.hf.weightmap import WeightMap
+
+
+def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
+    """The spec and the names of the weights."""
+    dim, vocab, depth = sizes(c, 2304, 256000, 26)
+    h, eps, bias = (
+        heads(c, dim, query=8, key_value=4, head_dim=256),
+        c.number("rms_norm_eps", 1e-6),
+        c.flag("attention_bias", False),
+    )
+    window, drop = c.integer("sliding_window", 4096), dropout(c)
+
+    types = layer_types(c, depth, [SLIDING if (i + 1) % 2 else FULL for i in range(depth)])
+    c.refuse_unless("use_bidirectional_attention", False, [False], "tokens do not see later ones")
+    scalar = c.positive("query_pre_attn_scalar", 256) or 256
+    cap = c.optional_number("attn_logit_softcapping", 50.0)
+    positions = rope(c, theta=10000.0, max_positions=8192)
+    act = _activation(c)
+    mlp = gated_mlp(c.integer("intermediate_size", 9216), act)
+    norm = call("rmsnorm", eps=eps, zero_centered=True)
+
+    def kind(sliding: bool) -> Layer:
+        attn = attention(
+            h,
+            dim,
+            rope=positions,
+            window=window if sliding else None,
+            scale=unless(scalar**-0.5, h.dim**-0.5),
+            softcap=cap,
+            bias=bias,
+            out_bias=bias,
+            dropout=drop,
+        )
+        return layer(
+            "Local" if sliding else "Global",
+            pipe("norm", "attn", "norm"),
+            pipe("norm", "mlp", "norm"),
+            parts={"attn": attn, "mlp": mlp},
+            norms=(
+                "input_layernorm",
+                "post_attention_layernorm",
+                "pre_feedforward_layernorm",
+                "post_feedforward_layernorm",
+            ),
+        )
+
+    return decoder(
+        "gemma2",
+        dim,
+        vocab,
+        [kind(t == SLIDING) for t in types],
+        norm,
+        tied=c.flag("tie_word_embeddings", True),
+        embed={"scale": dim**0.5},
+        head={"softcap": c.optional_number("final_logit_softcapping", 30.0)},
+        init=initial(c),
+    )
+
+
+def _activation(c: Config) -> str:
+    """`hidden_activation`; the `hidden_act` of the first configs was wrong, and no code reads it."""
+    c.ignore("hidden_act")
+    return c.choice("hidden_activation", "gelu_pytorch_tanh", ACTIVATIONS)
+
+
+def to_config(m: Found) -> dict[str, Any]:
+    """The config of a spec in this family's form."""
+    attn, mlp = m.op("attn"), m.op("mlp")
+    windowed = [a for a in m.all("attn") if a.window is not None]
+
+    return {
+        **ends(m),
+        **heads_of(attn),
+        **rope_of(attn.rope),
+        "sliding_window": windowed[0].window if windowed else 4096,
+        "layer_types": types_of(m),
+        "rms_norm_eps": m.op("norm").eps,
+        "attention_bias": attn.bias,
+        "attention_dropout": attn.dropout,
+        "query_pre_attn_scalar": scalar_of(attn.scale),
+        "attn_logit_softcapping": attn.softcap,
+        "final_logit_softcapping": m.lm_head.softcap,
+        "intermediate_size": mlp.hidden,
+        "hidden_activation": activation_of(mlp),
+    }
