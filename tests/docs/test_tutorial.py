@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hybridc
+from bench.smollm2 import fetch
 from tests.docs.markdown import ROOT, fences
 
 
@@ -67,6 +68,14 @@ def test_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
     assert follow(ROOT / "docs" / "tutorial.md", tmp_path, environment) >= 12
 
 
+@pytest.mark.download
+def test_gguf_page(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "smollm2.gguf").symlink_to(fetch(ROOT / "build" / "smollm2"))
+    assert follow(ROOT / "docs" / "gguf.md", tmp_path, environment) == 5
+    (python,) = (f.body for f in fences(ROOT / "docs" / "gguf.md") if f.language == "python")
+    subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True)
+
+
 README = fences(ROOT / "README.md")
 
 
@@ -98,7 +107,7 @@ def test_readme_lists_every_command() -> None:
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     names = [c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands]
-    assert [n for n in [*names, "import hf"] if f"| `hybridc {n}" not in text] == []
+    assert [n for n in [*names, "import hf", "import gguf"] if f"| `hybridc {n}" not in text] == []
 
 
 def test_links_lead_somewhere() -> None:
