@@ -199,17 +199,20 @@ def import_gguf(
         typer.Option("--to", metavar="DIR", help="Write config, weights and tokenizer into this folder, as published."),
     ] = None,
     dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"], typer.Option(help="Format of the weights in the folder.")
-    ] = "float32",
+        Literal["float32", "bfloat16", "float16"] | None,
+        typer.Option(help="Format of the weights in the folder; else float32."),
+    ] = None,
 ) -> None:
     """Make a spec, or a checkpoint's folder, of a GGUF file."""
     from hybridc.frontend.document import print_spec
     from hybridc.gguf_checkpoint import gguf_to_hf
     from hybridc.gguf_checkpoint import import_gguf as import_spec
 
+    if dtype is not None and to is None:
+        wrong("--dtype is the format of the weights that --to DIR writes")
     text = print_spec(import_spec(file))
     if to is not None:
-        gguf_to_hf(file, to, dtype=dtype)
+        gguf_to_hf(file, to, dtype=dtype or "float32")
         console.write(f"{to}: written\n", sys.stderr)
     if out is not None:
         console.write_file(out, text)

@@ -17,7 +17,7 @@ from hybridc.weights import folded
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHUNK = 1 << 24
+CHUNK = 1 << 22
 """Elements that are dequantised at once: what the arithmetic needs on the side stays small beside a tensor."""
 
 SHOWN = 50
@@ -26,6 +26,8 @@ SHOWN = 50
 
 class GgufTensors:
     """The tensors of a file under their public names, as `hybridc.weights.Files` has those of a folder."""
+
+    mapped = False
 
     def __init__(self, imported: ImportedGguf) -> None:
         """Raises DiagnosticError (HYB510, HYB511, HYB522) that lists all tensors which are missing, do not fit, are

@@ -41,7 +41,9 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
             wrong("a GGUF file brings its own sizes and weights: leave out --set and --weights")
         net = hybridc.from_gguf(source)
     elif source.is_dir():
-        wrong(f"{source} is neither an emitted package nor a checkpoint with a config.json")
+        inside = sorted(source.glob("*.gguf"))
+        hint = f": name the file in it, {inside[0]}" if inside else ""
+        wrong(f"{source} is neither an emitted package nor a checkpoint with a config.json{hint}")
     else:
         net = hybridc.compile(source, params=params, include=include).load()
     if weights is not None:

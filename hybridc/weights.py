@@ -28,7 +28,12 @@ FORMATS = ("F64", "F32", "F16", "BF16")
 
 
 class Tensors(Protocol):
-    """Tensors under their public names: shapes and formats before the numbers."""
+    """Tensors under their public names: shapes and formats before the numbers.
+
+    `mapped` says that tensors are windows onto a file, which must not outlive a change of the file.
+    """
+
+    mapped: bool
 
     def names(self) -> set[str]: ...
 
@@ -41,6 +46,8 @@ class Tensors(Protocol):
 
 class Files:
     """The tensors of a checkpoint folder by name, read one at a time from mapped files."""
+
+    mapped = True
 
     def __init__(self, folder: Path) -> None:
         from safetensors import safe_open
@@ -142,8 +149,7 @@ def load_tensors(net: nn.Module, files: Tensors) -> None:
     with torch.no_grad():
         plan = _plan(parameters, imported.weights, files)
         for name, source in plan.items():
-            # what is not joined may be a window onto the mapped file, which must not outlive a change of the file
-            window = len(source.names) == 1
+            window = files.mapped and len(source.names) == 1  # what is joined is new memory
             _assign(net, name, parameters[name], assemble(source, files.tensor), kept, copy=window)
     tie: Callable[[], object] | None = getattr(net, "tie_weights", None)
     if tie is not None:

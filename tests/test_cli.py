@@ -603,6 +603,8 @@ def test_import_gguf_says_what_is_wrong(run: Run, spec: Path, tmp_path: Path) ->
     for words in ((spec,), (tmp_path / "none.gguf",), (tmp_path,)):
         status, out, err = run("import", "gguf", *words)
         assert status == 2 and out == "" and "HYB520" in err and "Traceback" not in err
+    status, _, err = run("import", "gguf", spec, "--dtype", "float16")
+    assert status == 2 and "--to" in err
 
 
 def test_generate_from_a_gguf_file(run: Run, gguf: Path) -> None:
@@ -633,6 +635,8 @@ def test_the_end_that_a_model_names_ends_a_sample(run: Run, gguf: Path, tmp_path
 def test_generate_from_a_gguf_file_says_what_is_wrong(run: Run, gguf: Path, tmp_path: Path) -> None:
     status, _, err = run("generate", gguf, "--prompt", "x", "--set", "dim=3")
     assert status == 2 and "--set" in err
+    status, _, err = run("generate", tmp_path, "--prompt", "x")
+    assert status == 2 and str(gguf) in err
     gguf.write_bytes(gguf.read_bytes()[:-100])
     status, _, err = run("generate", gguf, "--prompt", "x")
     assert status == 2 and "HYB520" in err
