@@ -96,7 +96,8 @@ def dequantise(rows: Any, kind: str) -> Any:
 
     if kind == "F64":
         return rows.view(np.float64).astype(np.float32)
-    return dequantize(rows, GGMLQuantizationType[kind])
+    with np.errstate(all="ignore"):  # a scale that is no number makes numbers that are none, as in the file
+        return dequantize(rows, GGMLQuantizationType[kind])
 
 
 def readable(kind: str) -> bool:

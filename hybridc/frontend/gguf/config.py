@@ -17,6 +17,9 @@ from hybridc.frontend.hf.config import Config
 
 ARCHITECTURES = ("llama",)
 
+MAX_EXPERTS = 1 << 17
+"""Experts of all layers together: they are listed one by one."""
+
 ROPE_FREQS = "rope_freqs.weight"
 
 _FIXED: tuple[tuple[str, Any, tuple[Any, ...], str], ...] = (
@@ -75,6 +78,8 @@ def config_of(gguf: GgufFile) -> dict[str, Any]:
     c.refuse_unless(
         key("expert_feed_forward_length"), hidden, [hidden, 0], "experts have `feed_forward_length` channels"
     )
+    if depth * experts > MAX_EXPERTS:
+        c.refuse(key("expert_count"), experts, f"{depth} layers have {MAX_EXPERTS} experts at most")
     config: dict[str, Any] = {
         "architectures": ["MixtralForCausalLM" if experts else "LlamaForCausalLM"],
         "model_type": "mixtral" if experts else "llama",

@@ -115,6 +115,11 @@ def test_files_of_another_kind(entries: dict[str, Any], code: str, cause: str) -
     assert found[0] == code and cause in found[1]
 
 
+def test_experts_without_end() -> None:
+    found = refused(**{"llama.block_count": 10_000, "llama.expert_count": 10_000})
+    assert any("llama.expert_count" in label for _, label in found)
+
+
 def test_values_without_an_effect_pass() -> None:
     assert (
         config(
