@@ -16,6 +16,7 @@ from hybridc.frontend.regions import lower_rules
 from hybridc.frontend.scope import Report
 from hybridc.ir.graph import Module
 from hybridc.passes.pipeline import Timing, run
+from hybridc.passes.precision import EMITTED, assign
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,10 +97,10 @@ def analyse(
     module, timings = run(module, sink, passes=passes, print_after=print_after, out=out)
     if any(b.types.get(b.result) is None for b in module.by_name.values()):
         return None, timings
-    rules = lower_rules(spec.precision, module, Report(sink))
+    rules, formats = lower_rules(spec.precision, module, Report(sink))
     if sink.errors:
         return None, timings
-    return replace(module, precision=rules), timings
+    return assign(replace(module, precision=rules), formats, sink), timings
 
 
 def check(
@@ -158,7 +159,7 @@ def _not_yet(module: Module, target: str, sink: Sink) -> None:
         label = f"{shown}: checked, but the emitted module is the serial one"
         sink.report("HYB220", ranks[0].span, label, "run it on one rank", severity="warning")
     for rule in module.precision:
-        if rule.format != module.dtype.value:
+        if rule.format not in (module.dtype.value, *EMITTED):
             shown = f"`{rule.format} on {', '.join(rule.on)}`"
             label = f"{shown}: checked, but the emitted module computes in {module.dtype.value}"
             help = "A_log, D, dt_bias and routers stay fp32 without a rule"

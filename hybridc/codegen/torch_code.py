@@ -162,7 +162,7 @@ def _block_class(file: _File, block: Block) -> None:
         if not node.path:
             continue
         widths = block.widths(node)
-        file.emit.path = node.path
+        file.emit.path, file.emit.formats = node.path, dict(node.formats)
         for group in _groups(node.path):
             if group not in groups:
                 groups.add(group)
@@ -173,7 +173,7 @@ def _block_class(file: _File, block: Block) -> None:
             made = file.class_name(name + camel(node.path))
             _composite(file, made, f"{node.path}: {node.text}", body, params)
             members.append(f"self.{node.path} = {made}()")
-        elif constructor := node.op.leaf(widths):
+        elif constructor := node.op.constructor(widths, file.emit):
             members.append(f"self.{node.path} = {constructor}")
             leaves += [(f"{node.path}.{p.name}", p) for p in params]
     stream = ("x", "x0") if reads_embedding(file.module) else ("x",)

@@ -312,6 +312,10 @@ CODES: dict[str, Code] = {
         "The rule has been checked, and this version emits modules in the default dtype.",
         "",
     ),
+    "HYB307": Code(
+        "shared weights in two formats",
+        "Occurrences of a shared block have one set of weights, which is kept in one number format.",
+    ),
     "HYB306": Code(
         "selector matches nothing in this model",
         "The selector names a part that ops of the language have and this model does not use, such as the router of a "

@@ -33,9 +33,17 @@ def default_dtype(precision: ast.Precision | None, report: Report) -> DType:
     return found or DType.FP32
 
 
-def lower_rules(precision: ast.Precision | None, module: Module, report: Report) -> tuple[PrecisionRule, ...]:
-    """The rules in order, their formats checked and their selectors resolved. `module` has types."""
+Formats = dict[tuple[int, tuple[str, ...]], str]
+"""What rules give the modules of a net: by layer (-1 in the embedding and the head) and path, the format as written."""
+
+
+def lower_rules(
+    precision: ast.Precision | None, module: Module, report: Report
+) -> tuple[tuple[PrecisionRule, ...], Formats]:
+    """The rules in order, their formats checked and their selectors resolved, and what they come to, the later rule
+    winning. `module` has types."""
     rules: list[PrecisionRule] = []
+    formats: Formats = {}
     targets: list[Target] | None = None
     for rule in precision.rules if precision else ():
         if isinstance(rule, ast.Default):
@@ -45,17 +53,33 @@ def lower_rules(precision: ast.Precision | None, module: Module, report: Report)
         except Failed:
             continue
         targets = list(tree(module)) if targets is None else targets
+        named: list[Target] = []
+        spared: set[tuple[int, tuple[str, ...]]] = set()
         for selector in (*rule.on, *rule.exclude):
             try:
-                select(selector, module, report, targets)
+                found = select(selector, module, report, targets)
             except Failed:
                 continue
+            if selector in rule.on:
+                glob = all(step.name in ("*", "**") for step in selector.steps)
+                named += [t for t in found if not glob or t.path[0] == "layers"]
+            else:
+                spared |= {(t.layer, t.path) for t in found}
+        places = {(t.layer, t.path) for t in named}
+        # a module's format is that of all that is in it, unless it or a part is spared
+        reached = [t for t in targets if _above(t, places) and not _above(t, spared)]
+        formats |= dict.fromkeys([(t.layer, t.path) for t in reached], print_expr(rule.format))
         rules.append(
             PrecisionRule(
                 print_expr(rule.format), tuple(map(print_selector, rule.on)), tuple(map(print_selector, rule.exclude))
             )
         )
-    return tuple(rules)
+    return tuple(rules), formats
+
+
+def _above(target: Target, places: set[tuple[int, tuple[str, ...]]]) -> bool:
+    """Whether a module above the target, or the target, is among the places."""
+    return any((target.layer, target.path[:n]) in places for n in range(1, len(target.path) + 1))
 
 
 def _plain(expr: ast.Expr) -> str | None:

@@ -44,16 +44,21 @@ class ClassBody:
 class Emit:
     """What ops share while one file is emitted: the named constants above its classes, by the text that makes them.
 
-    `path` is the submodule path of the op whose body is being written, below its block.
+    `path` is the submodule path of the op whose body is being written, below its block, `formats` the number formats of
+    its projections.
     """
 
     constants: dict[str, str] = field(default_factory=dict)
     path: str = ""
+    formats: dict[str, str] = field(default_factory=dict)
 
     def linear(self, name: str, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> str:
         """The constructor of the projection `name` of the op being written: torch's, or that of the number format which
         a precision rule gives it. `parts` are the rows of the projections fused in it."""
-        return call("nn.Linear", ins, out, bias=bias)
+        if self.formats.get(name) != "bitnet":
+            return call("nn.Linear", ins, out, bias=bias)
+        fused = {"parts": f"({', '.join(map(str, parts))})"} if len(parts) > 1 else {}
+        return call("ops.BitLinear", ins, out, bias=bias, **fused)
 
     def constant(self, stem: str, text: str) -> str:
         """The name of the module-level constant that is `text`; numbered from the second one of a stem on."""

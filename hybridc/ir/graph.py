@@ -22,7 +22,8 @@ class Node:
 
     `path` is the submodule that holds the op's parameters below its block ("" for ops without any). `type` is None
     until
-    the infer pass has run. `hint` is the name that the spec gives the value, if it does.
+    the infer pass has run. `hint` is the name that the spec gives the value, if it does. `formats` are the number
+    formats of its projections, by their names below the op.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Node:
     spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     text: str = field(default="", compare=False, repr=False)
     hint: str = field(default="", compare=False, repr=False)
+    formats: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

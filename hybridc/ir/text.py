@@ -21,10 +21,12 @@ def print_type(type: TensorType | None) -> str:
 
 
 def print_node(node: Node) -> str:
-    """`%1 = attention %0 {heads = 8} : [B, S, 64] fp32  // attn`"""
+    """`%1 = attention %0 {heads = 8} as (qkv bitnet) : [B, S, 64] fp32  // attn`"""
     operands = ", ".join(f"%{o}" for o in node.operands)
     attributes = ", ".join(f"{k} = {show(v)}" for k, v in changed(node.op))
     text = f"%{node.name} = {type(node.op).kind} {operands}" + (f" {{{attributes}}}" if attributes else "")
+    if node.formats:
+        text += f" as ({', '.join(f'{part} {format}' for part, format in node.formats)})"
     return f"{text} : {print_type(node.type)}" + (f"  // {node.path}" if node.path else "")
 
 
@@ -152,7 +154,9 @@ def parse_type(text: str) -> TensorType | None:
     return TensorType(tuple(parse_dim(d) for d in match[1].split(",")), DType(match[2]))
 
 
-_NODE = re.compile(r"%(\w+) = (\w+) ((?:%\w+(?:, )?)+)(?: \{(.*)\})? : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?")
+_NODE = re.compile(
+    r"%(\w+) = (\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \(([^)]*)\))? : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
+)
 _BLOCK = re.compile(r"block @(\w+)\((.*)\) -> (.*) \{")
 _RETURN = re.compile(r"return %(\w+)(?:  // residuals = (\d+))?")
 
@@ -168,10 +172,12 @@ def _parse_block(lines: list[str]) -> Block:
         match = _NODE.fullmatch(line)
         if not match:
             raise IRSyntaxError(f"`{line}` is not an op")
-        name, kind, operands, attributes, type_text, path = match.groups()
+        name, kind, operands, attributes, formats, type_text, path = match.groups()
         op = build(kind, _Values(attributes + "}").pairs("}") if attributes else {})
         found = tuple(re.findall(r"%(\w+)", operands))
-        nodes.append(Node(name, op, found, path or "", parse_type(type_text)))
+        apart = [pair.rpartition(" ") for pair in formats.split(", ")] if formats else []
+        pairs = tuple((part, format) for part, _, format in apart)
+        nodes.append(Node(name, op, found, path or "", parse_type(type_text), formats=pairs))
     made = tuple(Arg(name, parse_type(t)) for name, t in args)
     return Block(head[1], made, tuple(nodes), tail[1], residuals=int(tail[2] or 0))
 

@@ -118,6 +118,14 @@ class Op:
     def params(self, ins: Widths) -> tuple[Param, ...]:
         return ()
 
+    def projections(self, ins: Widths) -> tuple[str, ...]:
+        """The parts that are linear maps in whole, which precision rules can quantize; "" for the op itself."""
+        return tuple(
+            p.name.removesuffix("weight").removesuffix(".")
+            for p in self.params(ins)
+            if p.name.endswith("weight") and len(p.shape) == 2 and p.fill.name in ("linear", "residual") and not p.fp32
+        )
+
     def flops(self, ins: Widths, seq: int) -> float:
         """Forward floating point operations per token in a row of `seq` tokens; a multiply-add counts as two."""
         return sum(2.0 * p.numel for p in self.params(ins) if len(p.shape) == 2)
@@ -137,6 +145,10 @@ class Op:
     def leaf(self, ins: Widths) -> str:
         """The constructor expression of the torch or runtime module that this op is, or "" """
         return ""
+
+    def constructor(self, ins: Widths, emit: Emit) -> str:
+        """As `leaf`, in the number format that the op has where it stands."""
+        return self.leaf(ins)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody | None:
         """The class that this op becomes, for ops made of several modules."""

@@ -26,6 +26,9 @@ class Linear(Op):
     def leaf(self, ins: Widths) -> str:
         return call("nn.Linear", ins[0], self.out, bias=self.bias)
 
+    def constructor(self, ins: Widths, emit: Emit) -> str:
+        return emit.linear("", ins[0], self.out, bias=self.bias)
+
 
 @op("scale")
 class Scale(Op):

@@ -61,6 +61,9 @@ class LMHead(Op):
     def leaf(self, ins: Widths) -> str:
         return call("nn.Linear", ins[0], self.vocab, bias=self.bias)
 
+    def constructor(self, ins: Widths, emit: Emit) -> str:
+        return emit.linear("", ins[0], self.vocab, bias=self.bias)
+
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         logits = Code(f"{module}({args[0].text})", ATOM)
         if self.scale != 1.0:

@@ -2,6 +2,7 @@
 
 from hybridc.runtime.cache import KVState, LatentState, MambaState
 from hybridc.runtime.ops.attention import attention
+from hybridc.runtime.ops.bit_linear import BitLinear
 from hybridc.runtime.ops.conv import CausalConv1d
 from hybridc.runtime.ops.latent_attention import latent_attention
 from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
@@ -11,6 +12,7 @@ from hybridc.runtime.ops.selective_scan import selective_scan
 from hybridc.runtime.ops.ssd import ssd
 
 __all__ = [
+    "BitLinear",
     "CausalConv1d",
     "Experts",
     "GatedRMSNorm",

@@ -1,0 +1,65 @@
+"""precision: number formats from rules to projections of ops; a block whose layers differ in them is specialised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hybridc.diagnostics import NO_SPAN, Sink
+from hybridc.ir.graph import Block, Layer, Module, Node
+
+EMITTED = ("bitnet",)
+"""Formats that emitted code computes in; rules with others are checked only."""
+
+Place = tuple[int, tuple[str, ...]]
+"""A module: its layer, -1 in the embedding and the head, and its path from the root."""
+
+
+def assign(module: Module, formats: Mapping[Place, str], sink: Sink) -> Module:
+    """Gives each projection the format that the rules have for it.
+
+    In: a typed module and the rules' formats by place. Out: the same computation, with quantized products where a
+    format says so. Norms, routers, convolutions, embeddings and state parameters are no projections, and the head is
+    one only where a rule names it (globs do not). Reports occurrences of shared weights in different formats (HYB307).
+    """
+    emitted = {place: f for place, f in formats.items() if f in EMITTED}
+    if not emitted:
+        return module
+    made: dict[tuple[str, tuple[Node, ...]], str] = {}
+    blocks: list[Block] = []
+    layers: list[Layer] = []
+    shared: dict[str, str] = {}
+    taken = {b.name for b in module.blocks}
+    for i, layer in enumerate(module.layers):
+        block = module.by_name[layer.block]
+        nodes = _nodes(block, ("layers", str(i)), i, emitted)
+        key = (block.name, nodes)
+        if key not in made:
+            first = not any(name == block.name for name, _ in made)
+            name, n = block.name, 1
+            while not first and name in taken:
+                n += 1
+                name = f"{block.name}_{n}"
+            taken.add(name)
+            made[key] = name
+            blocks.append(replace(block, name=name, nodes=nodes))
+        if layer.weights and shared.setdefault(layer.weights, made[key]) != made[key]:
+            label = f"layer {i} has the weights of an earlier one in another format"
+            sink.report("HYB307", NO_SPAN, label, f"give all occurrences of `{block.name}` one format")
+        layers.append(replace(layer, block=made[key]))
+    head = replace(module.head, nodes=_nodes(module.head, ("head",), -1, emitted))
+    return replace(module, blocks=tuple(blocks), layers=tuple(layers), head=head)
+
+
+def _nodes(block: Block, prefix: tuple[str, ...], layer: int, formats: Mapping[Place, str]) -> tuple[Node, ...]:
+    """The block's nodes with the formats of its projections at this layer."""
+    out = []
+    for node in block.nodes:
+        found = []
+        for part in node.op.projections(block.widths(node)) if node.path else ():
+            path = (*prefix, *node.path.split("."), *(part.split(".") if part else ()))
+            format = formats.get((layer, path))
+            if format is not None:
+                found.append((part, format))
+        out.append(replace(node, formats=tuple(found)))
+    return tuple(out)
