@@ -16,6 +16,7 @@ _HOMES = {
     "import_gguf": "hybridc.gguf_checkpoint",
     "from_gguf": "hybridc.gguf_checkpoint",
     "gguf_to_hf": "hybridc.gguf_checkpoint",
+    "to_hf": "hybridc.checkpoints.export",
     "to_hf_state_dict": "hybridc.weights",
     "Model": "hybridc.frontend.builder",
     "parse": "hybridc.frontend.parser",

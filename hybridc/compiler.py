@@ -42,6 +42,7 @@ class Compiled:
         from hybridc.codegen.loader import load_source
 
         net: Any = load_source(self.ir.name, self.source["model.py"]).Model()
+        net.ir = self.ir
         if init:
             net.init_weights(seed)
         return net  # type: ignore[no-any-return]

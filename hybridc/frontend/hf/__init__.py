@@ -17,7 +17,7 @@ from hybridc.frontend.hf.inverse import Found, misfit
 from hybridc.frontend.hf.weightmap import WeightMap
 from hybridc.ir.graph import Module
 
-SUPPORT = ("build", "config", "decoder", "fields", "inverse", "parts", "rope", "weightmap")
+SUPPORT = ("build", "config", "decoder", "fields", "inverse", "mambas", "match", "parts", "rope", "weightmap")
 """Modules of this package that are no family."""
 
 

@@ -16,6 +16,16 @@ _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"} | {
 }
 
 
+_KINDS = {
+    "attn": ("attention", "mla"),
+    "mlp": ("mlp",),
+    "moe": ("moe",),
+    "norm": ("rmsnorm", "layernorm"),
+    "ssm": ("mamba2", "mamba"),
+}
+"""Kinds of the ops that imported specs call so."""
+
+
 def misfit(why: str) -> DiagnosticError:
     """A model that a family cannot express (HYB514)."""
     help = "name another family, or bring the spec into the form that `hybridc import hf` gives this one"
@@ -38,9 +48,11 @@ class Found:
         return [self.module.by_name[name] for name in self.kinds]
 
     def all(self, label: str) -> list[Any]:
-        """The ops called `label` in all distinct blocks; `norm` finds the head's too."""
+        """The ops called `label` in all distinct blocks; `norm` finds the head's too. A model that calls nothing so is
+        asked for ops of the kinds that imported specs give the label to."""
         blocks = (*self.module.blocks, self.module.head)
-        return [n.op for b in blocks for n in b.nodes if n.path == label]
+        found = [n.op for b in blocks for n in b.nodes if n.path == label]
+        return found or [n.op for b in blocks for n in b.nodes if type(n.op).kind in _KINDS.get(label, ())]
 
     def op(self, label: str) -> Any:
         """The first op called `label`. Raises DiagnosticError (HYB514) where no block has one."""
@@ -59,14 +71,16 @@ class Found:
 
     def each(self, label: str) -> list[Any]:
         """The op called `label` of each layer. Raises DiagnosticError (HYB514) where one has none."""
-        found = [next((n.op for n in b.nodes if n.path == label), None) for b in self.blocks()]
+        ops = self.all(label)
+        found = [next((n.op for n in b.nodes if any(n.op is o for o in ops)), None) for b in self.blocks()]
         if None in found:
             raise misfit(f"layer {found.index(None)} has no `{label}`")
         return found
 
     def layers_with(self, label: str) -> list[bool]:
         """For each layer, whether its block has an op called `label`."""
-        return [any(n.path == label for n in b.nodes) for b in self.blocks()]
+        ops = self.all(label)
+        return [any(n.op is o for n in b.nodes for o in ops) for b in self.blocks()]
 
     def of_kind(self, kind: str) -> list[Any]:
         """All ops of a kind in distinct blocks, embedding and head."""
@@ -77,7 +91,7 @@ class Found:
         """The factor of the `scale` that reads the op called `label`; 1 without one."""
         for block in self.module.blocks:
             for node in block.nodes:
-                if node.path == label:
+                if any(node.op is o for o in self.all(label)):
                     readers = [n for n in block.nodes if node.name in n.operands and type(n.op).kind == "scale"]
                     return float(readers[0].op.factor) if readers else 1.0  # type: ignore[attr-defined]
         return 1.0
@@ -87,7 +101,7 @@ class Found:
         for block in self.module.blocks:
             made = {n.name: n.op for n in block.nodes}
             for node in block.nodes:
-                if node.path == label:
+                if any(node.op is o for o in self.all(label)):
                     return float(getattr(made.get(node.operands[0]), "factor", 1.0))
         return 1.0
 

@@ -1,0 +1,1 @@
+"""Weights and their files: public checkpoint folders, in and out."""
