@@ -64,13 +64,14 @@ def decoder(
     embed: Mapping[str, Any] | None = None,
     head: Mapping[str, Any] | None = None,
     init: ast.Entry | None = None,
+    order: ast.Expr | None = None,
     ignored: Iterable[str] = (),
     precision: ast.Precision | None = None,
 ) -> tuple[ast.Spec, WeightMap]:
     """The spec and the map of weights of embedding, `layers` and head.
 
-    Layers with equal names are of one kind. `embed` and `head` are further arguments of `embedding` and `lm_head`.
-    What several kinds share becomes a let.
+    Layers with equal names are of one kind. `embed` and `head` are further arguments of `embedding` and `lm_head`,
+    `order` is how the layers are written, if not folded. What several kinds share becomes a let.
     """
     kinds = {kind.name: kind for kind in layers}
     shared = _shared_parts(kinds.values())
@@ -84,7 +85,7 @@ def decoder(
             ast.Param("dim", expr(dim)),
             *members,
             ast.Entry("embed", call("embedding", vocab, "dim", **(embed or {}))),
-            ast.Entry("layers", pattern([kind.name for kind in layers])),
+            ast.Entry("layers", order or pattern([kind.name for kind in layers])),
             ast.Entry("head", pipe("norm", ends)),
             init,
         ],

@@ -305,6 +305,19 @@ def mamba2(at: str, **attributes: Any) -> Part:
     return Part(made, {**weights, **conv(at + "conv1d", bias=given.get("conv_bias") != ast.Bool(False))})
 
 
+def mamba(at: str, *, norm: ast.Call | None = None, **attributes: Any) -> Part:
+    """`mamba(...)`, whose weights all public families name alike; `norm` is that of dt, B and C."""
+    made = call("mamba", **attributes, norm=norm)
+    given = {k.name: k.value for k in made.kwargs}
+    names = ["A_log", "D", "dt_proj.weight", "dt_proj.bias", "x_proj.weight"]
+    names += [f"{n}.{s}" for n in ("in_proj", "out_proj") for s in suffixes(given.get("proj_bias") == ast.Bool(True))]
+    weights = same(*((n, at + n) for n in names))
+    if norm is not None:
+        pairs = (("dt_norm", "dt_layernorm"), ("B_norm", "b_layernorm"), ("C_norm", "c_layernorm"))
+        weights |= same(*((f"{ours}.{s}", f"{at}{theirs}.{s}") for ours, theirs in pairs for s in norm_suffixes(norm)))
+    return Part(made, {**weights, **conv(at + "conv1d", bias=given.get("conv_bias") != ast.Bool(False))})
+
+
 def conv(theirs: str, *, bias: bool, ours: str = "conv") -> dict[str, Source]:
     """A depthwise convolution: torch has [channels, 1, taps] where we have [channels, taps]."""
     weights = {f"{ours}.weight": Source((f"{theirs}.weight",), squeeze=1)}

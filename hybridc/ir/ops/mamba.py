@@ -6,9 +6,10 @@ import dataclasses
 import math
 from typing import Self
 
-from hybridc.ir.attrs import Flag, Float, Int, attr
+from hybridc.ir.attrs import Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
+from hybridc.ir.ops.norms import RMSNorm
 
 
 @op("mamba")
@@ -16,8 +17,8 @@ class Mamba(Op):
     """h_t = exp(dt_t A) h_{t-1} + dt_t B_t x_t; y_t = C_t h_t + D x_t, per channel, gated with silu(z).
 
     Parameters: in_proj [2 inner, in] (rows x, z), conv [inner, conv], x_proj [dt_rank + 2 state, inner] (rows dt, B,
-    C),
-    dt_proj [inner, dt_rank] with a bias, A_log [inner, state], D [inner], out_proj [in, inner].
+    C), dt_proj [inner, dt_rank] with a bias, A_log [inner, state], D [inner], out_proj [in, inner]; `norm`: dt_norm
+    [dt_rank], B_norm and C_norm [state], which keep large models stable (Jamba: Lieber et al., 2024).
     """
 
     state: int = attr(Int(), 16, doc="state size of a channel")
@@ -26,6 +27,9 @@ class Mamba(Op):
     dt_rank: int = attr(Int(), 0, doc="rank of the step size's projection", derived="ceil(dim / 16)")
     conv_bias: bool = attr(Flag(), True, doc="bias on the convolution")
     proj_bias: bool = attr(Flag(), False, doc="biases on in_proj and out_proj")
+    norm: RMSNorm | None = attr(
+        Record(("rmsnorm",)), None, doc="norms of dt (before its projection), B and C, each over itself", optional=True
+    )
     dt_min: float = attr(Float(0.0, strict=True), 0.001, doc="smallest dt at initialisation")
     dt_max: float = attr(Float(0.0, strict=True), 0.1, doc="largest dt at initialisation")
     dt_floor: float = attr(Float(0.0, strict=True), 1e-4, doc="dt at initialisation is at least this")
@@ -48,6 +52,11 @@ class Mamba(Op):
             out.append(Param("conv.bias", (inner,), ZEROS))
         out += [
             Param("x_proj.weight", (rank + 2 * self.state, inner), Fill("linear", fan_in=inner)),
+            *(
+                dataclasses.replace(p, name=f"{name}.{p.name}")
+                for name, norm, width in self.norms()
+                for p in norm.params((width,))
+            ),
             Param("dt_proj.weight", (inner, rank), Fill("uniform", (rank**-0.5,))),
             Param("dt_proj.bias", (inner,), Fill("dt_bias", (self.dt_min, self.dt_max, self.dt_floor)), fp32=True),
             Param("A_log", (inner, self.state), Fill("a_log_range"), fp32=True),
@@ -57,6 +66,13 @@ class Mamba(Op):
         if self.proj_bias:
             out.append(Param("out_proj.bias", (ins[0],), ZEROS))
         return tuple(out)
+
+    def norms(self) -> tuple[tuple[str, RMSNorm, int], ...]:
+        """Name, op and width of the norms of dt, B and C, if there are any."""
+        if self.norm is None:
+            return ()
+        widths = (("dt_norm", self.dt_rank), ("B_norm", self.state), ("C_norm", self.state))
+        return tuple((name, self.norm, width) for name, width in widths)
 
     def flops(self, ins: Widths, seq: int) -> float:
         """Projections, convolution, and per state element: decay, input, update and output."""
@@ -80,6 +96,7 @@ class Mamba(Op):
             f"self.in_proj = {call('nn.Linear', ins[0], 2 * inner, bias=self.proj_bias)}  # {inner} x, {inner} z rows",
             f"self.conv = {call('ops.CausalConv1d', inner, self.conv, bias=self.conv_bias)}",
             f"self.x_proj = {call('nn.Linear', inner, rank + 2 * n, bias=False)}  # {rank} dt, {n} B, {n} C rows",
+            *(f"self.{name} = {norm.leaf((width,))}" for name, norm, width in self.norms()),
             f"self.dt_proj = {call('nn.Linear', rank, inner)}",
             f"self.A_log = nn.Parameter(torch.empty({inner}, {n}))",
             f"self.D = nn.Parameter(torch.empty({inner}))",
@@ -89,6 +106,7 @@ class Mamba(Op):
             "u, z = self.in_proj(x).chunk(2, dim=-1)",
             "u = F.silu(self.conv(u, ctx, state))",
             f"dt, b, c = self.x_proj(u).split(({rank}, {n}, {n}), dim=-1)",
+            *(("dt, b, c = self.dt_norm(dt), self.B_norm(b), self.C_norm(c)",) if self.norm is not None else ()),
             "dt = F.softplus(F.linear(dt, self.dt_proj.weight).float() + self.dt_proj.bias)",
             "y = ops.selective_scan(u, dt, -self.A_log.float().exp(), b, c, self.D, ctx, state)",
             "return self.out_proj(y * F.silu(z))",

@@ -43,7 +43,9 @@ class MoE(Op):
     )
     up_offset: float = attr(Float(), 0.0, doc="added to the up part")
     latent: int = attr(Int(0), 0, doc="width in which the experts work, if not the stream's")
+    latent_bias: bool = attr(Flag(), False, doc="biases on the projections to and from that width")
     shared: int = attr(Int(0), 0, doc="width inside an expert that every token visits; 0: none")
+    shared_bias: bool = attr(Flag(), False, doc="biases on the shared expert's projections")
     shared_gate: bool = attr(Flag(), False, doc="multiply the shared expert with sigmoid of a projection to one number")
     aux_coef: float = attr(Float(0.0), 0.0, doc="coefficient of the load-balancing loss (Fedus et al., 2021)")
     z_coef: float = attr(Float(0.0), 0.0, doc="coefficient of the router z-loss (Zoph et al., 2022)")
@@ -62,8 +64,11 @@ class MoE(Op):
         if not self.gated and (self.limit is not None or self.up_offset):
             name = "limit" if self.limit is not None else "up_offset"
             check.error("HYB221", name, f"`{name}` is for gated experts", "leave it out, or use gated=true")
-        if self.shared_gate and not self.shared:
-            check.error("HYB221", "shared_gate", "there is no shared expert to gate", "give its width as `shared`")
+        for name in ("shared_gate", "shared_bias"):
+            if getattr(self, name) and not self.shared:
+                check.error("HYB221", name, f"`{name}` without a shared expert", "give its width as `shared`")
+        if self.latent_bias and not self.latent:
+            check.error("HYB221", "latent_bias", "`latent_bias` without a width", "give it as `latent`")
         return dataclasses.replace(self, top_groups=self.top_groups or self.groups)
 
     def _resolve_groups(self, check: Check) -> None:
@@ -84,7 +89,7 @@ class MoE(Op):
 
     def shared_mlp(self) -> MLP:
         """The shared expert as an op of its own."""
-        return MLP(self.shared, act=self.act, gated=self.gated)
+        return MLP(self.shared, act=self.act, gated=self.gated, bias=self.shared_bias)
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
         first, rows = ("gate_up", 2 * self.hidden) if self.gated else ("up", self.hidden)
@@ -98,6 +103,9 @@ class MoE(Op):
         if self.latent:
             out.append(Param("latent_down.weight", (self.latent, ins[0]), Fill("linear", fan_in=ins[0])))
             out.append(Param("latent_up.weight", (ins[0], self.latent), Fill("residual", fan_in=self.latent)))
+            if self.latent_bias:
+                out.append(Param("latent_down.bias", (self.latent,), ZEROS))
+                out.append(Param("latent_up.bias", (ins[0],), ZEROS))
         out.append(Param(f"experts.{first}", (self.experts, rows, width), Fill("linear", fan_in=width)))
         out.append(Param("experts.down", (self.experts, width, self.hidden), down))
         if self.bias:
@@ -151,8 +159,10 @@ class MoE(Op):
         ]
         routed = "self.experts(x, weights.to(x.dtype), ids)"
         if self.latent:
-            members.append(f"self.latent_down = {emit.linear('latent_down', ins[0], self.latent)}")
-            members.append(f"self.latent_up = {emit.linear('latent_up', self.latent, ins[0])}")
+            members.append(
+                f"self.latent_down = {emit.linear('latent_down', ins[0], self.latent, bias=self.latent_bias)}"
+            )
+            members.append(f"self.latent_up = {emit.linear('latent_up', self.latent, ins[0], bias=self.latent_bias)}")
             routed = "self.latent_up(self.experts(self.latent_down(x), weights.to(x.dtype), ids))"
         inner = (("shared", self.shared_mlp().body(ins, emit)),) if self.shared else ()
         if self.shared_gate:
