@@ -71,14 +71,31 @@ def compile(
         str, typer.Option("--print-after", metavar="PASS", help="Print the IR after a pass, or after all.")
     ] = "",
     time_passes: Annotated[bool, typer.Option("--time-passes", help="Print how long each pass took.")] = False,
+    form: Annotated[
+        Literal["torch", "transformers"],
+        typer.Option("--as", help="A plain package, or one that transformers loads with trust_remote_code=True."),
+    ] = "torch",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --as transformers: weights by the net's own names.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="With --as transformers: initial weights drawn from this seed.")
+    ] = None,
 ) -> None:
     """Compile a spec to a package of readable PyTorch."""
     from hybridc.compiler import compile as compile_spec
 
     if out is None and emit is None and not print_after:
         wrong("say where the package goes with -o DIR, or what to print with --emit")
+    source = spec
+    if form == "transformers":
+        from hybridc.transformers_package import spec_of
+
+        source = spec_of(spec, set or ())
+    elif weights is not None or seed is not None:
+        wrong("--weights and --seed belong to --as transformers: a plain package has no weights")
     compiled = compile_spec(
-        spec,
+        source,
         target=target,
         params=console.pairs(set or (), "--set"),
         mesh=console.pairs(console.split(mesh), "--mesh"),
@@ -97,8 +114,14 @@ def compile(
     elif emit == "torch":
         console.write(compiled.source["model.py"])
     if out is not None:
-        compiled.save(out)
-        console.write(f"{out}: {compiled.ir.name}, {', '.join(compiled.source)}\n", sys.stderr)
+        if form == "transformers":
+            from hybridc.transformers_package import write
+
+            files = write(spec, compiled, out, weights=weights, seed=seed, include=include or ())
+        else:
+            files = list(compiled.source)
+            compiled.save(out)
+        console.write(f"{out}: {compiled.ir.name}, {', '.join(files)}\n", sys.stderr)
 
 
 @app.command()

@@ -16,8 +16,9 @@ MAX_NEW_TOKENS = 1 << 20
 def load_net(source: Path, weights: Path | None, params: dict[str, str], include: Sequence[Path]) -> Any:
     """The net of a spec file, of an emitted package, of a public checkpoint's folder or of a GGUF file, in eval mode.
 
-    `weights` is a safetensors file with the net's own names; without it a spec's or package's net has its random
-    initial weights. Raises DiagnosticError; ends the command where `source` is none of the four.
+    `weights` is a safetensors file with the net's own names; without it a package's net has the weights beside it
+    in model.safetensors, else it and a spec's net have random initial ones. Raises DiagnosticError; ends the command
+    where `source` is none of the four.
     """
     import hybridc
     from hybridc.codegen.loader import load_source
@@ -32,6 +33,8 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             wrong(f"{source / 'model.py'} is missing or broken ({error}): compile the package again")
         net.init_weights(0)
+        own = source / "model.safetensors"
+        weights = own if weights is None and own.is_file() else weights
     elif source.is_dir() and (source / "config.json").is_file():
         if params or weights:
             wrong("a checkpoint's folder brings its own sizes and weights: leave out --set and --weights")
@@ -52,12 +55,21 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
 
 
 def load_weights(net: Any, path: Path) -> None:
-    """Fills a net from a safetensors file. Ends the command where names or shapes differ, naming them."""
-    from safetensors import SafetensorError
+    """Fills a net from a safetensors file with the net's names, or with those that it has as a transformers model.
+
+    Ends the command where names or shapes differ, naming them.
+    """
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_model
+    from torch import nn
+
+    from hybridc.codegen.transformers_code import WEIGHTS_PREFIX
 
     try:
-        missing, extra = load_model(net, path, strict=False)
+        with safe_open(str(path), framework="pt") as file:
+            below = all(name.startswith(WEIGHTS_PREFIX) for name in file.keys())  # noqa: SIM118 (no mapping)
+        whole = nn.ModuleDict({WEIGHTS_PREFIX[:-1]: net}) if below else net
+        missing, extra = load_model(whole, path, strict=False)
     except OSError as error:
         wrong(f"cannot read {path}: {error.strerror or error}")
     except SafetensorError as error:

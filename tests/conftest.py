@@ -1,10 +1,14 @@
 """Settings that all tests share."""
 
 import os
+import tempfile
 
 import torch
 from hypothesis import HealthCheck, settings
 
+MODULES = tempfile.TemporaryDirectory(prefix="hybridc-modules-")
+os.environ["HF_MODULES_CACHE"] = MODULES.name  # where transformers copies code of models; read when it is imported
+os.environ["HF_HUB_OFFLINE"] = "1"
 EXAMPLES = int(os.environ.get("HYBRIDC_EXAMPLES", "200"))
 """Generated cases a property test tries; `make test-all` raises it."""
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from hybridc.codegen.torch_code import emit_model
@@ -82,11 +83,11 @@ def is_package(folder: Path) -> bool:
         return False
 
 
-def write_package(files: dict[str, str], folder: Path) -> None:
+def write_package(files: dict[str, str], folder: Path, fill: Callable[[Path], object] | None = None) -> None:
     """Puts the files into `folder`: written beside it, then renamed, so that a reader never sees half a package.
 
     Replaces an earlier package or an empty folder; raises DiagnosticError (HYB403) for a folder that holds anything
-    else.
+    else. `fill` is called with the folder in the making, to write what is not text.
     """
     folder = Path(os.path.abspath(folder))
     try:
@@ -113,6 +114,8 @@ def write_package(files: dict[str, str], folder: Path) -> None:
         for name, text in files.items():
             with open(beside / name, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
+        if fill is not None:
+            fill(beside)
         umask = os.umask(0)
         os.umask(umask)
         beside.chmod(0o777 & ~umask)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from hybridc.runtime.errors import UsageError
 
@@ -34,6 +35,11 @@ def _append_ragged(store: Tensor, new: Tensor, row: Tensor, place: Tensor, end: 
     return seen.transpose(1, 2)
 
 
+def _longer(store: Tensor, max_len: int) -> Tensor:
+    """store [B, heads, tokens, dim] with places for `max_len` tokens."""
+    return F.pad(store, (0, 0, 0, max_len - store.shape[2]))
+
+
 class KVState:
     """Keys and values [batch, heads, max_len, head_dim]; how much of a row is filled, the cache knows."""
 
@@ -54,6 +60,10 @@ class KVState:
     def append_ragged(self, k: Tensor, v: Tensor, row: Tensor, place: Tensor, end: int) -> tuple[Tensor, Tensor]:
         """As `append`, with the cache's row [B, 1] and the place [B, S] of each new token; all up to `end`."""
         return _append_ragged(self.k, k, row, place, end), _append_ragged(self.v, v, row, place, end)
+
+    def grow(self, max_len: int) -> None:
+        """Makes room for `max_len` tokens a row."""
+        self.k, self.v = _longer(self.k, max_len), _longer(self.v, max_len)
 
     def select(self, rows: Tensor) -> Self:
         """A copy of some rows."""
@@ -84,6 +94,10 @@ class LatentState:
         """As KVState's, `v` being a part of `k`."""
         seen = _append_ragged(self.latents, k, row, place, end)
         return seen, seen[..., : self.rank]
+
+    def grow(self, max_len: int) -> None:
+        """Makes room for `max_len` tokens a row."""
+        self.latents = _longer(self.latents, max_len)
 
     def select(self, rows: Tensor) -> Self:
         """A copy of some rows."""
@@ -185,6 +199,17 @@ class Cache:
         """Closes the step: counts the new tokens of each row."""
         self.lengths = [p + n for p, n in zip(self.lengths, lengths, strict=True)]
         self._open = False
+
+    def grow(self, max_len: int) -> None:
+        """Makes room for `max_len` tokens a row, if there is less; what is held stays. Entries whose size does not
+        depend on the number of tokens have no `grow`."""
+        if max_len <= self.max_len:
+            return
+        for layer in self.layers:
+            for entry in layer.values():
+                if hasattr(entry, "grow"):
+                    entry.grow(max_len)
+        self.max_len = max_len
 
     def fork(self, row: int, n: int) -> Cache:
         """A cache of `n` rows that all start as a copy of `row`: one prefill for many continuations."""

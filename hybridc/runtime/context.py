@@ -45,13 +45,14 @@ class Output:
     """What a forward returns.
 
     `logits` [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`, that
-    plus the auxiliary losses that the spec gives a coefficient; `aux`, router losses and statistics by name (none from
-    a forward that only fills a cache).
+    plus the auxiliary losses that the spec gives a coefficient; `targets`, how many labels the mean is over; `aux`,
+    router losses and statistics by name (none from a forward that only fills a cache).
     """
 
     logits: Tensor
     loss: Tensor | None = None
     ce_loss: Tensor | None = None
+    targets: Tensor | None = None
     aux: dict[str, Any] = field(default_factory=dict)
 
 
@@ -208,7 +209,9 @@ class Context:
         aux = self._aux() if labels is not None or self.cache is None else {}
         out = Output(self._unpacked(logits), aux=aux)
         if labels is not None:
-            out.ce_loss = token_cross_entropy(logits.flatten(0, 1), self._targets(labels))
+            targets = self._targets(labels)
+            out.ce_loss = token_cross_entropy(logits.flatten(0, 1), targets)
+            out.targets = (targets != -100).sum()
             out.loss = out.ce_loss + sum(aux[name] for name in ("aux_loss", "z_loss") if name in aux)
         if self.cache is not None:
             self.cache.advance(self.lengths)

@@ -30,7 +30,9 @@ class LanguageModel(nn.Module):
         for module in self.modules():
             for path in getattr(type(module), "FP32", ()):
                 owner, _, name = path.rpartition(".")
-                found.append((module.get_submodule(owner), name))
+                holder = module.get_submodule(owner)
+                if name in holder._parameters:  # else an adapter library has put a module of its own around it
+                    found.append((holder, name))
         return found
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -40,6 +42,7 @@ class LanguageModel(nn.Module):
             p = module._parameters[name]
             if p is not None:
                 kept.append((module, name, p.detach(), None if p.grad is None else p.grad.detach()))
+        ties = self._ties()
         super()._apply(fn, recurse)
         for module, name, value, grad in kept:
             now = module._parameters[name]
@@ -47,8 +50,18 @@ class LanguageModel(nn.Module):
                 now.grad = None
                 now.data = value.to(now.device)
                 now.grad = None if grad is None else grad.to(now.device)
-        self.tie_weights()
+        _tie(ties)
         return self
+
+    def _ties(self) -> list[list[tuple[nn.Module, str]]]:
+        """Places (module, name) that hold the same parameter, the first one first. Those that `tie_weights` made, found
+        as they are: an adapter library may have put modules of its own around them."""
+        places: dict[int, list[tuple[nn.Module, str]]] = {}
+        for module in self.modules():
+            for name, p in module._parameters.items():
+                if p is not None:
+                    places.setdefault(id(p), []).append((module, name))
+        return [same for same in places.values() if len(same) > 1]
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -59,14 +72,16 @@ class LanguageModel(nn.Module):
             for name, p in self.named_parameters(remove_duplicate=False):
                 if id(p) in stay and name in state_dict:
                     state_dict = {**state_dict, name: state_dict[name].float()}
+        ties = self._ties()
         result = super().load_state_dict(state_dict, strict, assign)
-        self.tie_weights()
+        _tie(ties)
         return result
 
     @torch.no_grad()
-    def init_weights(self, seed: int = 0) -> None:
+    def init_weights(self, seed: int = 0, *, wanted: Callable[[Tensor], bool] = lambda _: True) -> None:
         """Fills every parameter as its class's `INIT` says, from a generator seeded by `seed` and the parameter's full
-        name: so no other parameter, no mesh and no order changes its numbers. A shared one counts by its first name."""
+        name: so no other parameter, no mesh and no order changes its numbers. A shared one counts by its first name.
+        Those that are not `wanted` stay as they are."""
         done: set[int] = set()
         for prefix, module in self.named_modules():
             for path, fill in getattr(type(module), "INIT", {}).items():
@@ -74,6 +89,8 @@ class LanguageModel(nn.Module):
                 if id(parameter) in done:
                     continue
                 done.add(id(parameter))
+                if not wanted(parameter):
+                    continue
                 name = f"{prefix}.{path}" if prefix else path
                 digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
                 generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
@@ -105,3 +122,10 @@ class LanguageModel(nn.Module):
                     entries[path] = module.new_state(batch, max_len, weight.device, weight.dtype)
             layers.append(entries)
         return Cache(layers, batch, max_len, lambda: self.weights_version)
+
+
+def _tie(ties: list[list[tuple[nn.Module, str]]]) -> None:
+    """Puts the first place's parameter into the others."""
+    for (first, name), *others in ties:
+        for module, other in others:
+            module._parameters[other] = first._parameters[name]
