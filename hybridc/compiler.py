@@ -47,6 +47,12 @@ class Compiled:
             net.init_weights(seed)
         return net  # type: ignore[no-any-return]
 
+    def skeleton(self) -> nn.Module:
+        """The emitted `Model` on the meta device: what weights are loaded into, without memory of its own."""
+        from hybridc.runtime.meta import on_meta
+
+        return on_meta(lambda: self.load(init=False))
+
     def save(self, folder: str | Path) -> Path:
         """Writes the package into `folder` (atomically) and returns its path. Raises DiagnosticError."""
         from hybridc.codegen.package import write_package
@@ -181,15 +187,12 @@ def import_hf(folder: str | Path) -> ast.Spec:
 
 def from_hf(folder: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] | None = None) -> nn.Module:
     """The emitted module of a public checkpoint, with its weights. Raises DiagnosticError."""
-    import torch
-
     from hybridc.frontend.hf import read as read_hf
     from hybridc.weights import bind, load_hf
 
     imported = read_hf(Path(folder))
     compiled = compile(imported.spec, target=target, mesh=mesh)
-    with torch.device("meta"):
-        net = compiled.load(init=False)
+    net = compiled.skeleton()
     bind(net, imported)
     load_hf(net, Path(folder))
     return net

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.checkpoints.folders import new_folder
 from hybridc.frontend import ast
 from hybridc.frontend.gguf import read
 from hybridc.frontend.gguf.config import token_id
@@ -35,8 +31,6 @@ def from_gguf(path: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] 
     Raises DiagnosticError: for a file that is none or is damaged (HYB520), for metadata that cannot be honoured
     (HYB501-HYB503), for tensors that are missing, do not fit or cannot be dequantised (HYB510, HYB511, HYB522).
     """
-    import torch
-
     from hybridc.compiler import compile
     from hybridc.gguf_tensors import GgufTensors
     from hybridc.weights import bind, load_tensors
@@ -44,8 +38,7 @@ def from_gguf(path: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] 
     imported = read(Path(path))
     with GgufTensors(imported) as tensors:
         compiled = compile(imported.model.spec, target=target, mesh=mesh)
-        with torch.device("meta"):
-            net = compiled.load(init=False)
+        net = compiled.skeleton()
         bind(net, imported.model)
         load_tensors(net, tensors)
     return net
@@ -72,34 +65,9 @@ def gguf_to_hf(path: str | Path, folder: str | Path, *, dtype: str = "float32") 
     if has_tokenizer(metadata):
         files |= {"tokenizer.json": tokenizer_json(metadata), "tokenizer_config.json": tokenizer_config(metadata)}
     shapes = {name: piece.shape for name, piece in imported.pieces.items()}
-    with GgufTensors(imported) as tensors, _new_folder(Path(folder)) as beside:
+    with GgufTensors(imported) as tensors, new_folder(Path(folder)) as beside:
         for name, value in files.items():
             text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
             (beside / name).write_text(text, encoding="utf-8", newline="\n")
         write_tensors(beside / "model.safetensors", shapes, tensors.tensor, FORMATS[dtype])
     return Path(folder)
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name when all is in it; nothing is left of it where something fails."""
-    target = Path(os.path.abspath(folder))
-    beside: Path | None = None
-    try:
-        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            label = f"`{target.name}` exists and is not an empty folder"
-            raise DiagnosticError([Diagnostic("HYB403", NO_SPAN, label, "name a new or empty folder")])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        yield beside
-        umask = os.umask(0)
-        os.umask(umask)
-        beside.chmod(0o777 & ~umask)
-        os.replace(beside, target)
-    except OSError as error:
-        label = f"`{target.name}` cannot be written: {error.strerror or error}"
-        help = "name a folder that you may write, on a disk with room for the model"
-        raise DiagnosticError([Diagnostic("HYB404", NO_SPAN, label, help)]) from error
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)

@@ -27,8 +27,6 @@ SHOWN = 50
 class GgufTensors:
     """The tensors of a file under their public names, as `hybridc.weights.Files` has those of a folder."""
 
-    mapped = False
-
     def __init__(self, imported: ImportedGguf) -> None:
         """Raises DiagnosticError (HYB510, HYB511, HYB522) that lists all tensors which are missing, do not fit, are
         left over, or are in a format that cannot be read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -28,12 +27,7 @@ FORMATS = ("F64", "F32", "F16", "BF16")
 
 
 class Tensors(Protocol):
-    """Tensors under their public names: shapes and formats before the numbers.
-
-    `mapped` says that tensors are windows onto a file, which must not outlive a change of the file.
-    """
-
-    mapped: bool
+    """Tensors under their public names: shapes and formats before the numbers."""
 
     def names(self) -> set[str]: ...
 
@@ -44,42 +38,68 @@ class Tensors(Protocol):
     def tensor(self, name: str) -> Tensor: ...
 
 
-class Files:
-    """The tensors of a checkpoint folder by name, read one at a time from mapped files."""
+WINDOW_BYTES = 64 << 20
+"""What is read of a mapped file before it is mapped anew: pages that were read count as the process's memory."""
 
-    mapped = True
+
+class Files:
+    """The tensors of a checkpoint folder by name, read one at a time from mapped files.
+
+    A tensor is a window onto its file: it is to be copied before the next one is asked for.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.paths: dict[str, Path] = {}
+        self.handles: dict[Path, Any] = {}
+        self.read = dict.fromkeys(shards(folder), 0)
+        for path in self.read:
+            for name in list(self._open(path).keys()):
+                self.paths[name] = path
+
+    def _open(self, path: Path) -> Any:
         from safetensors import safe_open
 
-        self.stack = ExitStack()
-        self.handles: dict[str, Any] = {}
-        for path in shards(folder):
-            try:
-                handle = self.stack.enter_context(safe_open(str(path), framework="pt"))
-            except Exception as error:  # safetensors raises its own error for what is no such file
-                label = f"`{path.name}` is not a safetensors file: {str(error)[:120]}"
-                raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download it again")]) from error
-            for name in list(handle.keys()):
-                self.handles[name] = handle
+        try:
+            self.handles[path] = safe_open(str(path), framework="pt").__enter__()  # type: ignore[no-untyped-call]
+        except Exception as error:  # safetensors raises its own error for what is no such file
+            self.close()
+            label = f"`{path.name}` is not a safetensors file: {str(error)[:120]}"
+            raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download it again")]) from error
+        return self.handles[path]
+
+    def close(self) -> None:
+        """Unmaps the files."""
+        for handle in self.handles.values():
+            handle.__exit__(None, None, None)
+        self.handles.clear()
 
     def __enter__(self) -> Files:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stack.close()
+        self.close()
 
     def names(self) -> set[str]:
-        return set(self.handles)
+        return set(self.paths)
+
+    def _slice(self, name: str) -> Any:
+        return self.handles[self.paths[name]].get_slice(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.handles[name].get_slice(name).get_shape())
+        return tuple(self._slice(name).get_shape())
 
     def format(self, name: str) -> str:
-        return str(self.handles[name].get_slice(name).get_dtype())
+        return str(self._slice(name).get_dtype())
 
     def tensor(self, name: str) -> Tensor:
-        return self.handles[name].get_tensor(name)  # type: ignore[no-any-return]
+        path = self.paths[name]
+        if self.read[path] > WINDOW_BYTES:
+            self.handles.pop(path).__exit__(None, None, None)
+            self._open(path)
+            self.read[path] = 0
+        value: Tensor = self.handles[path].get_tensor(name)
+        self.read[path] += value.numel() * value.element_size()
+        return value
 
 
 def shards(folder: Path) -> list[Path]:
@@ -149,8 +169,7 @@ def load_tensors(net: nn.Module, files: Tensors) -> None:
     with torch.no_grad():
         plan = _plan(parameters, imported.weights, files)
         for name, source in plan.items():
-            window = files.mapped and len(source.names) == 1  # what is joined is new memory
-            _assign(net, name, parameters[name], assemble(source, files.tensor), kept, copy=window)
+            assemble(source, files.tensor, _made(net, name, parameters[name], kept))
     tie: Callable[[], object] | None = getattr(net, "tie_weights", None)
     if tie is not None:
         tie()
@@ -290,15 +309,19 @@ def _cat(parts: list[Tensor], dim: int = 0) -> Tensor:
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
-def assemble(source: Source, tensor: Callable[[str], Tensor]) -> Tensor:
-    """Our parameter from the public tensors that `tensor(name)` gives."""
-    import torch
-
-    parts = [_ours(source, n, tensor(name)) for n, name in enumerate(source.names)]
-    if source.stack:
-        per = len(parts) // source.stack
-        return torch.stack([_cat(parts[e * per : (e + 1) * per]) for e in range(source.stack)])
-    return _cat(parts)
+def assemble(source: Source, tensor: Callable[[str], Tensor], out: Tensor) -> Tensor:
+    """Fills `out`, our parameter, from the public tensors that `tensor(name)` gives, one after the other."""
+    per = len(source.names) // max(1, source.stack)
+    row = 0
+    for n, name in enumerate(source.names):
+        part = _ours(source, n, tensor(name))
+        place = out[n // per] if source.stack else out
+        if per > 1:
+            row = 0 if n % per == 0 else row
+            place = place[row : row + part.shape[0]]
+            row += part.shape[0]
+        place.copy_(part)
+    return out
 
 
 def take_apart(source: Source, value: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -315,19 +338,18 @@ def _split(value: Tensor, rows: tuple[int, ...]) -> tuple[Tensor, ...]:
     return tuple(value.split(rows)) if rows else (value,)  # type: ignore[no-untyped-call]
 
 
-def _assign(
-    net: nn.Module, name: str, parameter: nn.Parameter, value: Tensor, kept: set[tuple[int, str]], *, copy: bool
-) -> None:
-    """Copies in place, or replaces a parameter on the meta device; those in `kept` (module id, name) are fp32."""
+def _made(net: nn.Module, name: str, parameter: nn.Parameter, kept: set[tuple[int, str]]) -> Tensor:
+    """The parameter, with memory in place of one on the meta device; those in `kept` (module id, name) are fp32."""
     import torch
 
     if not parameter.is_meta:
-        parameter.copy_(value)
-        return
+        return parameter
     owner, _, leaf = name.rpartition(".")
     module = net.get_submodule(owner)
     dtype = torch.float32 if (id(module), leaf) in kept else parameter.dtype
-    setattr(module, leaf, torch.nn.Parameter(value.to(dtype, copy=copy).contiguous(), parameter.requires_grad))
+    made = torch.nn.Parameter(torch.empty(parameter.shape, dtype=dtype), parameter.requires_grad)
+    setattr(module, leaf, made)
+    return made
 
 
 def _binding(net: nn.Module) -> Binding:
