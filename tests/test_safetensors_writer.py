@@ -30,3 +30,12 @@ def test_the_library_reads_them(tmp_path: Path, format: str, dtype: torch.dtype)
 def test_a_tensor_of_another_shape_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a has the shape \[2\]"):
         write_tensors(tmp_path / "x.safetensors", {"a": (3,)}, lambda _: torch.zeros(2), "F32")
+
+
+def test_each_tensor_in_its_own_format(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = {"a": torch.randn(3), "b": torch.randn(2, 2)}
+    shapes = {n: tuple(t.shape) for n, t in made.items()}
+    write_tensors(tmp_path / "x.safetensors", shapes, made.__getitem__, {"a": "BF16", "b": "F32"})
+    found = load_file(tmp_path / "x.safetensors")
+    assert torch.equal(found["a"], made["a"].bfloat16()) and torch.equal(found["b"], made["b"])

@@ -216,3 +216,20 @@ def test_an_occurrence_of_a_shared_block_has_its_own_entry(net):
     entries = [entry for layer in cache.layers for entry in layer.values()]
     assert len({id(e) for e in entries}) == len(entries) >= 5
     assert len(cache.layers) == len(net.layers)
+
+
+def test_a_cache_grows_and_keeps_what_it_holds(net):
+    """Rows with pasts of their own go on behind the growth as in a cache that was large from the start."""
+    tokens, mask = ids(2, 6), torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
+    small, large = net.new_cache(2, 6), net.new_cache(2, 30)
+    with torch.no_grad():
+        for cache in (small, large):
+            net(tokens, attention_mask=mask, cache=cache)
+        small.grow(4)
+        assert small.max_len == 6
+        small.grow(30)
+        for n in range(4):
+            more = ids(2, 1 + n, seed=n)
+            torch.testing.assert_close(net(more, cache=small).logits, net(more, cache=large).logits)
+        with pytest.raises(UsageError, match="do not fit a cache of 30"):
+            net(ids(2, 25), cache=small)

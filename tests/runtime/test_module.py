@@ -30,6 +30,14 @@ def test_initialisation_depends_on_seed_and_name_only():
     assert torch.equal(shorter.embed.embedding.weight, one["embed.embedding.weight"])
 
 
+def test_what_is_not_wanted_stays_as_it_is():
+    net, one, other = fresh(3), dict(fresh(3).named_parameters()), dict(fresh(4).named_parameters())
+    matrices = {id(p) for p in net.parameters() if p.dim() == 2}
+    net.init_weights(4, wanted=lambda p: id(p) in matrices)
+    for name, p in net.named_parameters():
+        assert torch.equal(p, (other if p.dim() == 2 else one)[name]), name
+
+
 def test_initialisation_of_a_cast_net_is_the_rounded_one():
     plain, cast = fresh(1), Zoo().to(torch.bfloat16)
     cast.init_weights(1)
