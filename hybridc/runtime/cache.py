@@ -116,6 +116,28 @@ def _kept(old: Tensor, new: Tensor) -> Tensor:
     return old.copy_(new.reshape(old.shape))
 
 
+class ConvState:
+    """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], fp32."""
+
+    def __init__(self, batch: int, *, conv: tuple[int, int], device: torch.device, dtype: torch.dtype) -> None:
+        channels, taps = conv
+        self.conv = torch.zeros(batch, taps - 1, channels, device=device)
+
+    def keep_conv(self, last: Tensor) -> None:
+        """The last inputs of the new tokens, [batch, taps - 1, channels]."""
+        self.conv = _kept(self.conv, last)
+
+    def select(self, rows: Tensor) -> Self:
+        """A copy of some rows."""
+        new = object.__new__(type(self))
+        new.conv = self.conv[rows]
+        return new
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Rows as they are before a sequence's first token."""
+        self.conv[rows] = 0
+
+
 class MambaState:
     """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...].
 

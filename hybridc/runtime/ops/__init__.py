@@ -1,10 +1,11 @@
 """The functions and modules that emitted code calls."""
 
-from hybridc.runtime.cache import KVState, LatentState, MambaState
+from hybridc.runtime.cache import ConvState, KVState, LatentState, MambaState
 from hybridc.runtime.ops.attention import attention
 from hybridc.runtime.ops.bit_linear import BitLinear
 from hybridc.runtime.ops.conv import CausalConv1d
 from hybridc.runtime.ops.latent_attention import latent_attention
+from hybridc.runtime.ops.lora import Lora
 from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
 from hybridc.runtime.ops.norms import GatedRMSNorm, ZeroCenteredRMSNorm
 from hybridc.runtime.ops.rope import Rope, rope
@@ -14,10 +15,12 @@ from hybridc.runtime.ops.ssd import ssd
 __all__ = [
     "BitLinear",
     "CausalConv1d",
+    "ConvState",
     "Experts",
     "GatedRMSNorm",
     "KVState",
     "LatentState",
+    "Lora",
     "MambaState",
     "Rope",
     "ZeroCenteredRMSNorm",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from hybridc.runtime.cache import MambaState
+    from hybridc.runtime.cache import ConvState, MambaState
     from hybridc.runtime.context import Context
 
 
@@ -25,7 +25,7 @@ class CausalConv1d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
         nn.init.uniform_(self.weight, -(taps**-0.5), taps**-0.5)
 
-    def forward(self, x: Tensor, ctx: Context, state: MambaState | None = None) -> Tensor:
+    def forward(self, x: Tensor, ctx: Context, state: ConvState | MambaState | None = None) -> Tensor:
         """x [B, S, channels] -> [B, S, channels]; reads and replaces the state's last taps - 1 inputs."""
         front = self.weight.shape[1] - 1
         if ctx.borders is not None:
@@ -49,7 +49,7 @@ class CausalConv1d(nn.Module):
             y.addcmul_(wide[:, k : k + length], weight[:, k])
         return y.to(line.dtype)
 
-    def _packed(self, x: Tensor, ctx: Context, state: MambaState | None) -> Tensor:
+    def _packed(self, x: Tensor, ctx: Context, state: ConvState | MambaState | None) -> Tensor:
         """Each document gets taps - 1 places of its own in front, for zeros or its cached inputs."""
         taps = self.weight.shape[1]
         tokens, fronts, ends = ctx.plan(("taps", taps), lambda: _places(ctx.lengths, taps, x.device))
