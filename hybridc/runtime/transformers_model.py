@@ -68,6 +68,7 @@ class CausalLM(PreTrainedModel, GenerationMixin):
         self.model.tie_weights()
         self._check(config)
         self._tied_weights_keys = _ties(self.model)
+        self._keys_to_ignore_on_save = list(self._tied_weights_keys)
         self._tied_alone = {a: b for a, b in self._tied_weights_keys.items() if not self._same_module(a, b)}
         for name in self._tied_alone:
             self._part(name)

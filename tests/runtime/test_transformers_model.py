@@ -1,6 +1,7 @@
 """An emitted model under transformers: what it loads and keeps, generate() against solo runs, Trainer, PEFT."""
 
 import copy
+import logging
 
 import pytest
 import torch
@@ -271,7 +272,7 @@ def train(model, folder, steps=20, **options):
 
 
 @pytest.fixture
-def quiet(folder, tmp_path):
+def quiet(folder):
     """A model with the spec's own initial weights, to be trained."""
     config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
     return AutoModelForCausalLM.from_config(config, trust_remote_code=True)
@@ -283,6 +284,24 @@ def test_trainer_trains_for_20_steps(quiet, tmp_path):
     assert trainer.evaluate()["eval_loss"] < losses[0]
     saved = transformers_zoo.load(tmp_path / "run" / "checkpoint-20")
     assert all(torch.equal(p, quiet.get_parameter(n)) for n, p in saved.named_parameters())
+
+
+def test_a_broken_off_training_goes_on(quiet, tmp_path, caplog, monkeypatch):
+    other = copy.deepcopy(quiet)
+    whole, _ = train(quiet, tmp_path / "a", steps=4)
+    train(other, tmp_path / "b", steps=2, save_strategy="steps", save_steps=2)
+    settings = {"output_dir": str(tmp_path / "b" / "run"), "learning_rate": 3e-3, "lr_scheduler_type": "constant"}
+    arguments = TrainingArguments(
+        max_steps=4, per_device_train_batch_size=8, use_cpu=True, report_to=[], logging_steps=1, **settings
+    )
+    trainer = Trainer(other, arguments, train_dataset=DATA)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    trainer.train(resume_from_checkpoint=True)
+    assert [h["loss"] for h in trainer.state.log_history if "loss" in h] == pytest.approx(whole, rel=1e-6)
+    assert "missing keys" not in caplog.text
 
 
 def test_accumulated_gradients_are_those_of_the_whole_batch(quiet, tmp_path):
