@@ -18,6 +18,8 @@ _HOMES = {
     "gguf_to_hf": "hybridc.gguf_checkpoint",
     "to_hf": "hybridc.checkpoints.export",
     "to_hf_state_dict": "hybridc.weights",
+    "as_transformers": "hybridc.transformers_package",
+    "save_transformers": "hybridc.transformers_package",
     "Model": "hybridc.frontend.builder",
     "parse": "hybridc.frontend.parser",
     "format_source": "hybridc.frontend.document",

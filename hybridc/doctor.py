@@ -46,7 +46,7 @@ PACKAGES = (
     Package("safetensors", "safetensors", ("safetensors",), "weights", f'{PIP} "safetensors>=0.5"', needed=True),
     Package("rich", "rich", ("rich",), "tables and colours", f'{PIP} "rich>=13.9"', needed=True),
     Package("typer", "typer", ("typer",), "the command line", f'{PIP} "typer>=0.20,<0.29"', needed=True),
-    Package("transformers", "transformers", ("transformers",), "comparison in tests", f'{PIP} "hybridc[hf]"'),
+    Package("transformers", "transformers", ("transformers",), "runs models emitted for it", f'{PIP} "hybridc[hf]"'),
     Package("tokenizers", "tokenizers", ("tokenizers",), "tokenizer.json of a checkpoint", f'{PIP} "hybridc[hf]"'),
     Package("gguf", "gguf", ("gguf",), "weights of GGUF files", f'{PIP} "hybridc[gguf]"'),
     Package(

@@ -29,12 +29,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**clean, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 
 
-def follow(page: Path, folder: Path, environment: dict[str, str]) -> int:
-    """Writes the page's files and runs its console blocks in `folder`; returns how many commands it ran."""
+def follow(page: Path, folder: Path, environment: dict[str, str], *, python: bool = False) -> int:
+    """Writes the page's files and runs its console blocks in `folder`, and its Python where that is wanted; returns how
+    many commands it ran."""
     ran = 0
     for fence in fences(page):
         if fence.file:
             (folder / fence.file).write_text(fence.body, encoding="utf-8")
+        if python and fence.language == "python":
+            subprocess.run([sys.executable, "-c", fence.body], cwd=folder, env=environment, check=True, timeout=300)
         if fence.language != "console":
             continue
         for step in re.split(r"^\$ ", fence.body, flags=re.MULTILINE)[1:]:
@@ -74,6 +77,11 @@ def test_gguf_page(tmp_path: Path, environment: dict[str, str]) -> None:
     assert follow(ROOT / "docs" / "gguf.md", tmp_path, environment) == 5
     (python,) = (f.body for f in fences(ROOT / "docs" / "gguf.md") if f.language == "python")
     subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True)
+
+
+def test_transformers_page(tmp_path: Path, environment: dict[str, str]) -> None:
+    environment |= {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    assert follow(ROOT / "docs" / "transformers.md", tmp_path, environment, python=True) == 3
 
 
 README = fences(ROOT / "README.md")
