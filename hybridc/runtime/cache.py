@@ -138,6 +138,27 @@ class ConvState:
         self.conv[rows] = 0
 
 
+class ScanState:
+    """A scan's state [batch, ...], fp32."""
+
+    def __init__(self, batch: int, *, ssm: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
+        self.ssm = torch.zeros(batch, *ssm, device=device)
+
+    def keep_ssm(self, last: Tensor) -> None:
+        """The states behind the new tokens, [batch, ...state] or a reshape of it."""
+        self.ssm = _kept(self.ssm, last)
+
+    def select(self, rows: Tensor) -> Self:
+        """A copy of some rows."""
+        new = object.__new__(type(self))
+        new.ssm = self.ssm[rows]
+        return new
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Rows as they are before a sequence's first token."""
+        self.ssm[rows] = 0
+
+
 class MambaState:
     """The last taps - 1 inputs of a convolution, [batch, taps - 1, channels], and a scan's state [batch, ...].
 

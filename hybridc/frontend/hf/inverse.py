@@ -96,6 +96,21 @@ class Found:
                     return float(readers[0].op.factor) if readers else 1.0  # type: ignore[attr-defined]
         return 1.0
 
+    def kept_beside(self, label: str) -> float:
+        """The factor of the stream to which the result of the op called `label` is added; 1 without one."""
+        for block in self.module.blocks:
+            made = {n.name: n for n in block.nodes}
+            for node in block.nodes:
+                if any(node.op is o for o in self.all(label)):
+                    value = node.name
+                    readers = [n for n in block.nodes if value in n.operands]
+                    if readers and type(readers[0].op).kind == "scale":
+                        value = readers[0].name
+                        readers = [n for n in block.nodes if value in n.operands]
+                    others = [o for o in readers[0].operands if o != value] if readers else []
+                    return float(getattr(getattr(made.get(others[0]), "op", None), "factor", 1.0)) if others else 1.0
+        return 1.0
+
     def scale_before(self, label: str) -> float:
         """The factor of the `scale` that the op called `label` reads; 1 without one."""
         for block in self.module.blocks:

@@ -62,7 +62,7 @@ def _hidden(c: Config) -> int:
     hidden = int(2 * hidden / 3)
     if factor is None:
         return hidden
-    return multiple * -(-int(factor * hidden) // multiple)
+    return int(multiple * -(-int(factor * hidden) // multiple))
 
 
 def attention_part(c: Config, dim: int, eps: float) -> Part:

@@ -1,11 +1,12 @@
 """The functions and modules that emitted code calls."""
 
-from hybridc.runtime.cache import ConvState, KVState, LatentState, MambaState
+from hybridc.runtime.cache import ConvState, KVState, LatentState, MambaState, ScanState
 from hybridc.runtime.ops.attention import attention
 from hybridc.runtime.ops.bit_linear import BitLinear
 from hybridc.runtime.ops.conv import CausalConv1d
 from hybridc.runtime.ops.latent_attention import latent_attention
 from hybridc.runtime.ops.lora import Lora
+from hybridc.runtime.ops.lightning_attention import alibi_slopes, lightning_attention
 from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
 from hybridc.runtime.ops.norms import GatedRMSNorm, ZeroCenteredRMSNorm
 from hybridc.runtime.ops.rope import Rope, rope
@@ -23,9 +24,12 @@ __all__ = [
     "Lora",
     "MambaState",
     "Rope",
+    "ScanState",
     "ZeroCenteredRMSNorm",
+    "alibi_slopes",
     "attention",
     "latent_attention",
+    "lightning_attention",
     "rope",
     "selective_scan",
     "sigmoid_topk",

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from hybridc.runtime.ops.chunks import Chunks, StatePassing
 
 if TYPE_CHECKING:
-    from hybridc.runtime.cache import MambaState
+    from hybridc.runtime.cache import MambaState, ScanState
     from hybridc.runtime.context import Context
 
 LONGEST_CHUNK = 64
@@ -27,7 +27,7 @@ def ssd(
     c: Tensor,
     d: Tensor | None = None,
     ctx: Context | None = None,
-    state: MambaState | None = None,
+    state: MambaState | ScanState | None = None,
     *,
     chunk: int = LONGEST_CHUNK,
     initial_state: Tensor | None = None,
