@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridc.console import wrong
-from hybridc.tokens import ByteTokens, Tokens, end_ids, tokens_for
+from hybridc.tokens import ByteTokens, Tokens, end_ids, settings, tokens_for
 
 MAX_NEW_TOKENS = 1 << 20
 """Keys and values are reserved for all tokens at the start; more than this is a slip of the keyboard."""
@@ -23,9 +23,14 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
     import hybridc
     from hybridc.codegen.loader import load_source
     from hybridc.codegen.package import is_package
+    from hybridc.codegen.transformers_code import MODEL_TYPE
     from hybridc.frontend.gguf.file import is_gguf
 
-    if source.is_dir() and is_package(source):
+    # what save_pretrained of an emitted model writes has its code, but no manifest
+    saved = (source / "model.py").is_file() and str(settings(source / "config.json").get("model_type", "")).startswith(
+        MODEL_TYPE
+    )
+    if source.is_dir() and (saved or is_package(source)):
         if params:
             wrong("--set belongs to specs: compile the package again with it")
         try:

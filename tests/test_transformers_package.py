@@ -64,7 +64,7 @@ def test_weights_of_a_file_and_of_a_trained_model(run: Run) -> None:
     model = load(Path("b"))
     assert all(torch.equal(p, net.get_parameter(n)) for n, p in model.model.named_parameters())
     expected = hybridc.generate(net, torch.tensor([[1, 2, 3]]), max_new_tokens=6)[0]
-    for words in (("b",), ("zoo.hyb", "--weights", "saved/model.safetensors")):
+    for words in (("b",), ("saved",), ("zoo.hyb", "--weights", "saved/model.safetensors")):
         status, out, _ = run("generate", *words, "--ids", "1,2,3", "--max-new-tokens", 6)
         assert status == 0 and out.strip() == ",".join(map(str, expected))
 

@@ -13,6 +13,9 @@ from hybridc.version import VERSION
 WEIGHTS_PREFIX = "model."
 """What stands before the net's own parameter names in the weights of a transformers model."""
 
+MODEL_TYPE = "hybridc_"
+"""How the `model_type` of emitted models begins."""
+
 CONFIG = '''"""The config of {name} for transformers, emitted by hybridc {version}. Its sizes are those of model.py."""
 
 from hybridc.runtime.transformers_model import CausalLMConfig
@@ -57,7 +60,7 @@ def transformers_files(module: Module, token_ids: Mapping[str, object]) -> dict[
     """
     name = module.name
     sizes = _sizes(module)
-    words = {"name": name, "camel": camel(name), "version": VERSION, "model_type": f"hybridc_{name}", **sizes}
+    words = {"name": name, "camel": camel(name), "version": VERSION, "model_type": MODEL_TYPE + name, **sizes}
     config = {
         "model_type": words["model_type"],
         "architectures": [f"{camel(name)}ForCausalLM"],

@@ -9,9 +9,14 @@ import torch
 from torch import Tensor
 
 
+def _empty(tensor: Tensor) -> Tensor:
+    """Room for fp32 draws of a tensor's shape, whatever dtype and device are the defaults at the time."""
+    return torch.empty(tensor.shape, dtype=torch.float32, device="cpu")
+
+
 def _uniform(tensor: Tensor, low: float, high: float, generator: torch.Generator) -> Tensor:
     """fp32 draws of the tensor's shape on the generator's device, so that dtype and device change no number."""
-    return torch.empty(tensor.shape).uniform_(low, high, generator=generator)
+    return _empty(tensor).uniform_(low, high, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class normal:
     std: float
 
     def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
-        tensor.copy_(torch.empty(tensor.shape).normal_(0.0, self.std, generator=generator))
+        tensor.copy_(_empty(tensor).normal_(0.0, self.std, generator=generator))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ This module alone imports transformers. Written for its version 5; where a versi
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
@@ -31,6 +32,7 @@ class CausalLMConfig(PretrainedConfig):
     `init_seed` seeds the weights that a checkpoint does not have.
     """
 
+    _auto_class: ClassVar[str] = "AutoConfig"  # so that the code is saved with a model, however it was made
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["cache", "past_key_values"]
 
     def __init__(
@@ -52,6 +54,7 @@ class CausalLM(PreTrainedModel, GenerationMixin):
 
     NET: type[LanguageModel]
     config_class = CausalLMConfig
+    _auto_class = "AutoModelForCausalLM"
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True
@@ -69,6 +72,7 @@ class CausalLM(PreTrainedModel, GenerationMixin):
         self._check(config)
         self._tied_weights_keys = _ties(self.model)
         self._keys_to_ignore_on_save = list(self._tied_weights_keys)
+        self._keys_to_ignore_on_load_missing = [f"^{re.escape(name)}$" for name in self._tied_weights_keys]
         self._tied_alone = {a: b for a, b in self._tied_weights_keys.items() if not self._same_module(a, b)}
         for name in self._tied_alone:
             self._part(name)
@@ -107,6 +111,11 @@ class CausalLM(PreTrainedModel, GenerationMixin):
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Names of tied parameters with those of their sources; modules that occur twice need no tying."""
         return dict(self._tied_alone)
+
+    def _move_missing_keys_from_meta_to_device(self, missing_keys: set[str], *args: Any, **kwargs: Any) -> None:
+        """As the library's, without second names of modules that occur twice: the first one's weights are theirs."""
+        shared = self._tied_weights_keys.keys() - self._tied_alone.keys()
+        super()._move_missing_keys_from_meta_to_device(set(missing_keys) - shared, *args, **kwargs)
 
     def initialize_weights(self) -> None:
         """Fills what no checkpoint has filled as the spec says."""

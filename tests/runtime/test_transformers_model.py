@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorWithFlatt
 
 import hybridc
 from hybridc.runtime.errors import UsageError
+from hybridc.runtime.transformers_model import CACHE
 from tests.runtime import transformers_zoo, zoo
 
 GREEDY = {"do_sample": False, "pad_token_id": 0}
@@ -84,6 +85,11 @@ def test_from_config_starts_as_the_spec_says(folder):
     model = AutoModelForCausalLM.from_config(config, trust_remote_code=True)
     start = hybridc.compile(zoo.SPEC).load(seed=7)
     assert all(torch.equal(p, start.get_parameter(n)) for n, p in model.model.named_parameters())
+
+
+def test_a_model_made_without_the_auto_classes_is_saved_with_its_code(folder, model, tmp_path):
+    type(model)(type(model.config)()).save_pretrained(tmp_path / "made")
+    assert isinstance(transformers_zoo.load(tmp_path / "made").model.layers[0], torch.nn.Module)
 
 
 KEPT = {"A_log", "D", "dt_bias", "dt_proj.bias", "router.weight"}
@@ -227,7 +233,7 @@ def test_a_long_prompt_is_cut_into_chunks(model):
     ids, mask = transformers_zoo.padded(PROMPTS, "left")
     options = {"attention_mask": mask, "max_new_tokens": 6, **GREEDY}
     whole = model.generate(ids, **options)
-    chunked = model.generate(ids, cache=model.new_cache(4, 2), prefill_chunk_size=3, **options)
+    chunked = model.generate(ids, **{CACHE: model.new_cache(4, 2)}, prefill_chunk_size=3, **options)
     assert whole.tolist() == chunked.tolist()
 
 
@@ -238,7 +244,7 @@ def test_goes_on_from_a_cache(model):
     with torch.no_grad():
         model(ids[:, :5], attention_mask=mask[:, :5], cache=cache)
     assert cache.get_seq_length() == 5
-    gone_on = model.generate(ids, attention_mask=mask, cache=cache, max_new_tokens=8, **GREEDY)
+    gone_on = model.generate(ids, attention_mask=mask, **{CACHE: cache}, max_new_tokens=8, **GREEDY)
     assert whole.tolist() == gone_on.tolist()
 
 
@@ -364,6 +370,16 @@ def test_lora_is_saved_loaded_and_merged(folder, tmp_path):
         torch.testing.assert_close(merged(ids, attention_mask=mask).logits, logits, rtol=1e-4, atol=1e-4)
         assert (merged(ids).logits - transformers_zoo.load(folder)(ids).logits).abs().max() > 0.01
     assert merged.generate(ids, **options).tolist() == made.tolist()
+
+
+def test_lora_on_experts(quiet, tmp_path):
+    """They are parameters of one module, not modules."""
+    names = ["experts.gate_up", "experts.down"]
+    adapted = get_peft_model(quiet, LoraConfig(r=2, target_modules=[], target_parameters=names))
+    start = {n: p.detach().clone() for n, p in adapted.named_parameters() if "lora_B" in n}
+    train(adapted, tmp_path, steps=2)
+    assert len(start) == 4
+    assert all(not torch.equal(p, start[n]) for n, p in adapted.named_parameters() if n in start)
 
 
 def test_adapters_that_would_never_learn_are_refused(fresh, tmp_path):
