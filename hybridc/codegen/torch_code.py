@@ -116,8 +116,9 @@ def wrapped(head: str, items: list[str], tail: str) -> list[str]:
     return [head, *(f"    {row}" for row in rows), tail]
 
 
-def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[Param]) -> None:
-    """Adds the class of a composite op, its composite parts first."""
+def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[Param], *, mixed: bool = False) -> None:
+    """Adds the class of a composite op, its composite parts first. `mixed`: some of its parts are shared between
+    layers, and the others each layer's own."""
     members = list(body.members)
     rest = list(params)
     for attribute, inner in body.inner:
@@ -130,12 +131,32 @@ def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[P
     arguments = ", ".join(("self", *body.args))
     sections = [
         _init_table([(p.name, p) for p in rest], file.module),
-        ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)],
+        _constructor(members, {p.name.partition(".")[0] for p in params if p.own} if mixed else None),
         [f"def forward({arguments}):", *(f"    {line}" for line in body.forward)],
     ]
     if body.state:
         sections.insert(2, ["def new_state(self, batch, max_len, device, dtype):", *_returned(body.state)])
     file.classes.append(_class(name, [doc], sections))
+
+
+def _constructor(members: list[str], own: set[str] | None = None) -> list[str]:
+    """`__init__` with its members. All but those in `own`, if given, are taken from `shared`, an earlier layer, if
+    there is one."""
+    if own is None:
+        return ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)]
+    paths = {m: m.removeprefix("self.").partition(" = ")[0] for m in members}
+    made = [m for m, path in paths.items() if path not in own and not m.endswith(" = nn.Module()")]
+    ours, theirs = ([f"{owner}.{paths[m]}" for m in made] for owner in ("self", "shared"))
+    taken = f"{', '.join(ours)} = {', '.join(theirs)}"
+    each = [taken] if len(taken) <= WIDTH - 12 else [" = ".join(pair) for pair in zip(ours, theirs, strict=True)]
+    either = ["    if shared is None:", *(f"        {m}" for m in made), "    else:", *(f"        {m}" for m in each)]
+    return [
+        "def __init__(self, shared=None):",
+        "    super().__init__()",
+        *(f"    {m}" for m in members if m.endswith(" = nn.Module()")),
+        *(either if made else []),
+        *(f"    {m}" for m, path in paths.items() if path in own),
+    ]
 
 
 def _returned(expression: str) -> list[str]:
@@ -158,6 +179,8 @@ def _block_class(file: _File, block: Block) -> None:
     members: list[str] = []
     leaves: list[tuple[str, Param]] = []
     groups: set[str] = set()
+    split = is_split(file.module, block)
+    own: set[str] = set()
     for node in block.nodes:
         if not node.path:
             continue
@@ -169,10 +192,14 @@ def _block_class(file: _File, block: Block) -> None:
                 members.append(f"self.{group} = nn.Module()")
         body = node.op.body(widths, file.emit)
         params = list(node.op.params(widths))
+        mixed = split and not node.own and any(p.own for p in params)
+        if mixed or node.own:
+            own.add(node.path)
         if body is not None:
             made = file.class_name(name + camel(node.path))
-            _composite(file, made, f"{node.path}: {node.text}", body, params)
-            members.append(f"self.{node.path} = {made}()")
+            _composite(file, made, f"{node.path}: {node.text}", body, params, mixed=mixed)
+            argument = f"None if shared is None else shared.{node.path}" if mixed else ""
+            members.append(f"self.{node.path} = {made}({argument})")
         elif constructor := node.op.constructor(widths, file.emit):
             members.append(f"self.{node.path} = {constructor}")
             leaves += [(f"{node.path}.{p.name}", p) for p in params]
@@ -181,9 +208,7 @@ def _block_class(file: _File, block: Block) -> None:
     doc = list(block.source) or [block.title]
     if block.title not in ("", block.name, "embed", "head"):
         doc.insert(0, f"{block.title}:")
-    init = ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)]
-    if not members:
-        init = []
+    init = _constructor(members, own if split else None) if members else []
     sections = [
         _init_table(leaves, file.module),
         init,
@@ -196,6 +221,13 @@ def _groups(path: str) -> list[str]:
     """The containers above a dotted path."""
     parts = path.split(".")
     return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def is_split(module: Module, block: Block) -> bool:
+    """Whether layers share some of a block's weights and have others of their own."""
+    return any(layer.weights and layer.block == block.name for layer in module.layers) and any(
+        node.own or param.own for node, param in block.params()
+    )
 
 
 def reads_embedding(module: Module) -> bool:
@@ -250,7 +282,14 @@ def _layer_list(module: Module) -> list[str]:
             held[layer.weights] = "_shared_" + re.sub(r"\W", "_", layer.weights)
             lines.append(f"{held[layer.weights]} = {layer.block}()")
     if held:
-        entries = [held[layer.weights] if layer.weights else f"{layer.block}()" for layer in module.layers]
+        split = {b.name for b in module.blocks if is_split(module, b)}
+        entries, seen = [], set()
+        for layer in module.layers:
+            entry = held.get(layer.weights, f"{layer.block}()")
+            if layer.block in split and layer.weights in seen:
+                entry = f"{layer.block}({entry})"
+            entries.append(entry)
+            seen.add(layer.weights)
         return [*lines, *wrapped("self.layers = nn.ModuleList([", entries, "])")]
     order = tuple_text([layer.block for layer in module.layers])
     line = f"self.layers = nn.ModuleList(block() for block in {order})"

@@ -180,6 +180,12 @@ CODES: dict[str, Code] = {
         "All occurrences that share one set of weights must compute the same: their parameters are the same tensors.",
         "shared block A(w=1) { ... }\nlayers = A(w=1) A(w=2)",
     ),
+    "HYB136": Code(
+        "nothing to own",
+        "`own(...)` gives each layer weights of its own inside a shared block. In other blocks all weights are the "
+        "layer's own.",
+        "block A { x += rmsnorm() >> own(linear(64)) }",
+    ),
     # --- ops, shapes and mesh --------------------------------------------------------------------------------------
     "HYB201": Code(
         "heads do not divide the width",

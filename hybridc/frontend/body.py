@@ -28,12 +28,14 @@ class Body:
     prefix: str = ""
     residuals: int = 0
     reserved: frozenset[str] = frozenset()
+    shared: bool = False
+    own: bool = False
 
     def emit(self, op: Op, operands: tuple[str, ...], path: str, span: Span, **extra: object) -> str:
         if len(self.nodes) >= MAX_NODES:
             self.report.fail("HYB120", span, f"a block of more than {MAX_NODES} ops", "split it into blocks")
         name = str(len(self.nodes))
-        self.nodes.append(Node(name, op, operands, path, None, span, **extra))  # type: ignore[arg-type]
+        self.nodes.append(Node(name, op, operands, path, None, span, own=self.own and bool(path), **extra))  # type: ignore[arg-type]
         return name
 
     def name_value(self, value: str, name: str) -> None:
@@ -180,6 +182,8 @@ class Body:
             from hybridc.ir.ops.basic import Concat
 
             return self.emit(Concat(), values, "", expr.span)
+        if expr.func == "own":
+            return self._own(expr, scope, x, name, label=label)
         found = find(expr.func)
         if found is not None and (found[0].record or found[0] in (Add, Mul)):
             help = "it is written `a + b`" if found[0] is Add else "it is written `a * b`" if found[0] is Mul else (
@@ -193,11 +197,27 @@ class Body:
         path = self.claim(name or expr.func, label=label) if owns else ""
         return self.emit(bound.op, operands, path, expr.span, spans=bound.spans, text=print_expr(expr))
 
+    def _own(self, expr: ast.Call, scope: Scope, x: str, name: str, *, label: bool) -> str:
+        """What stands in `own(...)`: in a shared block its parameters are each layer's own."""
+        if expr.kwargs or len(expr.args) != 1:
+            self.report.fail("HYB110", expr.span, "own takes one layer or pipeline", "write own(linear(64))")
+        if not self.shared:
+            self.report.fail("HYB136", expr.span, "nothing is shared here", "remove `own`, or write `shared block`")
+        inner, outer, self.own = expr.args[0], self.own, True
+        try:
+            if label and isinstance(inner, ast.Call):
+                return self._call(inner, scope, x, name, label=True)
+            return self.apply(inner, scope, x, name)
+        finally:
+            self.own = outer
 
-def lower_statements(statements: tuple[ast.Statement, ...], scope: Scope, report: Report) -> tuple[Body, str]:
+
+def lower_statements(
+    statements: tuple[ast.Statement, ...], scope: Scope, report: Report, *, shared: bool = False
+) -> tuple[Body, str]:
     """The nodes of a block's body and the name of the value that the residual stream ends as."""
     labels = (n.name for s in statements for n in ast.walk(s.value) if isinstance(n, ast.Label))
-    body = Body(report, reserved=frozenset(labels))
+    body = Body(report, reserved=frozenset(labels), shared=shared)
     stream = scope.names["x"]
     named: dict[str, Binding] = {}
     failed = False

@@ -29,6 +29,7 @@ from hybridc.frontend.expressions import (
     name,
     normal,
     op_factory,
+    own,
     pattern,
     replicate,
     seq,
@@ -39,12 +40,12 @@ from hybridc.frontend.names import check_name
 
 __all__ = [
     "PUBLIC", "BlockRef", "E", "Model", "call", "concat", "dynamic", "fp8", "fsdp", "hybrid", "kaiming", "mesh",
-    "name", "normal", "op_factory", "pattern", "replicate", "rule", "seq", "to_node",
+    "name", "normal", "op_factory", "own", "pattern", "replicate", "rule", "seq", "to_node",
 ]  # fmt: skip
 
 PUBLIC = (
     "Model", "E", "seq", "pattern", "concat", "mesh", "rule", "fp8", "fsdp", "replicate", "dynamic", "hybrid", "name",
-    "normal", "kaiming",
+    "normal", "kaiming", "own",
 )  # fmt: skip
 """What `hybridc.NAME` finds here besides ops."""
 

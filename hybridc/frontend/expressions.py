@@ -244,7 +244,7 @@ def _calls(func: str) -> Callable[..., E]:
     return make
 
 
-concat = _calls("concat")
+concat, own = _calls("concat"), _calls("own")
 fp8, fsdp, replicate, hybrid = _calls("fp8"), _calls("fsdp"), _calls("replicate"), _calls("hybrid")
 normal, kaiming = _calls("normal"), _calls("kaiming")
 

@@ -54,7 +54,8 @@ class _Lowering:
                 self.report.fail(
                     "HYB119", item.block.span, f"the block `{item.block.name}` is empty", "write `x += ...` in it"
                 )
-            body, result = lower_statements(item.block.body, scope, self.report)
+            shared = item.block.shared is not None
+            body, result = lower_statements(item.block.body, scope, self.report, shared=shared)
         except Failed:
             self.failed.add((*key, layer) if reads_layer else key)
             return None

@@ -21,9 +21,9 @@ class Node:
     """One application of an op: result `name` from the values `operands`.
 
     `path` is the submodule that holds the op's parameters below its block ("" for ops without any). `type` is None
-    until
-    the infer pass has run. `hint` is the name that the spec gives the value, if it does. `formats` are the number
-    formats of its projections, by their names below the op.
+    until the infer pass has run. `hint` is the name that the spec gives the value, if it does. `formats` are the number
+    formats of its projections, by their names below the op. `own` says that its parameters are each layer's own where
+    the block is shared.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Node:
     text: str = field(default="", compare=False, repr=False)
     hint: str = field(default="", compare=False, repr=False)
     formats: tuple[tuple[str, str], ...] = ()
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,12 @@ class Module:
             else:
                 own[layer.block] = own.get(layer.block, 0) + 1
         return {name: own.get(name, 0) + len(seen.get(name, ())) for name in self.counts}
+
+    def copies(self, block: Block, node: Node, param: Param) -> int:
+        """How many tensors a parameter of a layer's block stands for: one a weight set, or one a layer where it is the
+        layer's own."""
+        counts = self.counts if node.own or param.own else self.weight_sets
+        return counts.get(block.name, 0)
 
     @cached_property
     def residuals(self) -> int:

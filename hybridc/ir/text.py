@@ -21,10 +21,12 @@ def print_type(type: TensorType | None) -> str:
 
 
 def print_node(node: Node) -> str:
-    """`%1 = attention %0 {heads = 8} as (qkv bitnet) : [B, S, 64] fp32  // attn`"""
+    """`%1 = attention %0 {heads = 8} as (qkv bitnet) : [B, S, 64] fp32  // attn`; `own` in front of the op for a node
+    whose parameters are each layer's own."""
     operands = ", ".join(f"%{o}" for o in node.operands)
     attributes = ", ".join(f"{k} = {show(v)}" for k, v in changed(node.op))
-    text = f"%{node.name} = {type(node.op).kind} {operands}" + (f" {{{attributes}}}" if attributes else "")
+    own = "own " if node.own else ""
+    text = f"%{node.name} = {own}{type(node.op).kind} {operands}" + (f" {{{attributes}}}" if attributes else "")
     if node.formats:
         text += f" as ({', '.join(f'{part} {format}' for part, format in node.formats)})"
     return f"{text} : {print_type(node.type)}" + (f"  // {node.path}" if node.path else "")
@@ -155,7 +157,8 @@ def parse_type(text: str) -> TensorType | None:
 
 
 _NODE = re.compile(
-    r"%(\w+) = (\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \(([^)]*)\))? : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
+    r"%(\w+) = (own )?(\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \(([^)]*)\))?"
+    r" : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
 )
 _BLOCK = re.compile(r"block @(\w+)\((.*)\) -> (.*) \{")
 _RETURN = re.compile(r"return %(\w+)(?:  // residuals = (\d+))?")
@@ -172,12 +175,12 @@ def _parse_block(lines: list[str]) -> Block:
         match = _NODE.fullmatch(line)
         if not match:
             raise IRSyntaxError(f"`{line}` is not an op")
-        name, kind, operands, attributes, formats, type_text, path = match.groups()
+        name, own, kind, operands, attributes, formats, type_text, path = match.groups()
         op = build(kind, _Values(attributes + "}").pairs("}") if attributes else {})
         found = tuple(re.findall(r"%(\w+)", operands))
         apart = [pair.rpartition(" ") for pair in formats.split(", ")] if formats else []
         pairs = tuple((part, format) for part, _, format in apart)
-        nodes.append(Node(name, op, found, path or "", parse_type(type_text), formats=pairs))
+        nodes.append(Node(name, op, found, path or "", parse_type(type_text), formats=pairs, own=bool(own)))
     made = tuple(Arg(name, parse_type(t)) for name, t in args)
     return Block(head[1], made, tuple(nodes), tail[1], residuals=int(tail[2] or 0))
 

@@ -114,7 +114,7 @@ def _block(total: Row, ops: list[Row]) -> BlockRow:
         layers=total.count,
         sets=total.sets,
         parameters=total.parameters,
-        all_parameters=total.parameters * total.sets,
+        all_parameters=total.all_parameters,
         flops_per_token=total.flops_per_token,
         all_flops=total.flops_per_token * total.count,
         activation_bytes=total.activation_bytes,

@@ -57,6 +57,12 @@ ERRORS = [
     (spec(embed="embedding(320) >> lm_head(64, tied=true)"), "HYB209", None),
     (spec(extra="shared block S { x = rmsnorm() >> linear(96) }", layers="S S"), "HYB135", None),
     (spec("x += norm >> attention(heads=4, rope=rope(kind=yarn, theta=1, factor=4))"), "HYB112", None),
+    (spec("x += norm >> own(swiglu(8))"), "HYB136", "own(swiglu(8))"),
+    (spec(extra="shared block S { x += own(norm, norm) }", layers="A S"), "HYB110", "own(norm, norm)"),
+    (spec("x += norm >> attention(heads=4, sinks=true, adapter=lora(2))"), "HYB221", None),
+    (spec("x += norm >> moe(experts=2, hidden=8, top_k=1, shared_bias=true)"), "HYB221", None),
+    (spec("x += norm >> moe(experts=2, hidden=8, top_k=1, latent_bias=true)"), "HYB221", None),
+    (spec("x += norm >> lora(2)"), "HYB116", None),
     (spec(extra="shared(0) block S { x += norm >> swiglu(8) }", layers="A S S"), "HYB112", None),
     # names
     (spec("x += nrom >> swiglu(96)"), "HYB101", "nrom"),

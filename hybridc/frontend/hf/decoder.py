@@ -28,6 +28,7 @@ class Layer:
     parts: Mapping[str, Part]
     norms: tuple[str, ...] = ()
     weights: Mapping[str, Source] = field(default_factory=dict)
+    shared: int | None = None
 
 
 def layer(
@@ -36,10 +37,11 @@ def layer(
     parts: Mapping[str, Part],
     norms: Sequence[str] = (),
     weights: Mapping[str, Source] | None = None,
+    shared: int | None = None,
 ) -> Layer:
-    """A layer of residual sublayers (`x += e` for each expression) and other statements."""
+    """A layer of residual sublayers (`x += e` for each expression) and other statements; `shared` sets of weights."""
     body = tuple(s if isinstance(s, ast.Statement) else ast.Statement("x", "+=", s) for s in sublayers)
-    return Layer(name, body, parts, tuple(norms), weights or {})
+    return Layer(name, body, parts, tuple(norms), weights or {}, shared)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _block(kind: Layer, shared: Mapping[str, Part]) -> ast.Block:
         if label not in shared:
             labels[ast.Name(label)] = part.call if part.call.func == label else ast.Label(label, part.call)
     body = tuple(replace(s, value=_replaced(s.value, labels)) for s in kind.body)
-    return ast.Block(kind.name, (), body)
+    return ast.Block(kind.name, (), body, kind.shared)
 
 
 RECORDS = {"rope": "positions"}

@@ -8,6 +8,7 @@ from typing import Any, Self
 from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, lit, quote, scaled
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
+from hybridc.ir.ops.lora import Lora
 from hybridc.ir.ops.rope import Rope
 
 NORMS = ("rmsnorm", "layernorm")
@@ -46,6 +47,7 @@ class Attention(Op):
     dropout: float = attr(Float(0.0), 0.0, doc="share of the softmax's weights that training drops")
     out_norm: Any = attr(Record(NORMS), None, doc="norm in front of the output projection", optional=True)
     out_dim: int = attr(Int(), 0, doc="width of the result", derived="dim")
+    adapter: Lora | None = attr(Record(("lora",)), None, doc="adapters on q, k, v and the gate", optional=True)
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         dim, head_dim = ins[0], self.head_dim
@@ -78,6 +80,9 @@ class Attention(Op):
                     f"rope would turn {rotated} of {head_dim} channels of a head; it needs an even number of them",
                     "change head_dim or rope's partial so that an even number of channels, at most head_dim, rotates",
                 )
+        if self.adapter is not None and self.sinks:
+            label = "sinks belong to all layers, adapters to each"
+            check.error("HYB221", "adapter", label, "leave out one of them")
         return dataclasses.replace(
             self,
             kv_heads=kv_heads,
@@ -105,6 +110,8 @@ class Attention(Op):
         out = [Param("qkv.weight", (rows, ins[0]), Fill("linear", fan_in=ins[0]))]
         if self.bias:
             out.append(Param("qkv.bias", (rows,), ZEROS))
+        if self.adapter is not None:
+            out += self.adapter.adapter(ins[0], self.rows())
         if self.qk_norm is not None:
             for name, width in zip(("q_norm", "k_norm"), self.norm_widths(), strict=True):
                 out += _below(name, self.qk_norm.params((width,)))
@@ -145,7 +152,11 @@ class Attention(Op):
         shown = ", ".join(f"{r} {n}" for r, n in zip(rows, names, strict=True))
         members = [f"self.qkv = {emit.linear('qkv', ins[0], sum(rows), bias=self.bias, parts=rows)}  # {shown} rows"]
         parts = "q, gate, k, v" if self.gated else "q, k, v"
-        forward = [f"{parts} = self.qkv(x).split(({', '.join(map(str, rows))}), dim=-1)"]
+        fused = "self.qkv(x)"
+        if self.adapter is not None:
+            members.append(f"self.adapter = {self.adapter.construct(ins[0], rows)}")
+            fused = "(self.qkv(x) + self.adapter(x))"
+        forward = [f"{parts} = {fused}.split(({', '.join(map(str, rows))}), dim=-1)"]
         query, key = "q", "k"
         if self.qk_norm is not None:
             widths = self.norm_widths()

@@ -39,13 +39,15 @@ ONES, ZEROS = Fill("ones"), Fill("zeros")
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter: its name below the op, shape, first value, whether it stays fp32, whether another tensor is it."""
+    """A parameter: its name below the op, shape, first value, whether it stays fp32, whether another tensor is it, and
+    whether each layer has its own where the block is shared."""
 
     name: str
     shape: tuple[int, ...]
     fill: Fill
     fp32: bool = False
     tied: bool = False
+    own: bool = False
 
     @property
     def numel(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Self
 from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ClassBody, Emit, scaled
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
+from hybridc.ir.ops.lora import Lora
 
 ACTIVATIONS = {
     "silu": "F.silu({})",
@@ -39,6 +40,7 @@ class MLP(Op):
         Record(("rmsnorm", "layernorm")), None, doc="norm in front of the down projection", optional=True
     )
     out_dim: int = attr(Int(), 0, doc="width of the result", derived="dim")
+    adapter: Lora | None = attr(Record(("lora",)), None, doc="adapter on the first projection", optional=True)
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         return dataclasses.replace(self, out_dim=self.out_dim or ins[0])
@@ -52,6 +54,8 @@ class MLP(Op):
         out = [Param(f"{first}.weight", (rows, ins[0]), Fill("linear", fan_in=ins[0]))]
         if self.bias:
             out.append(Param(f"{first}.bias", (rows,), ZEROS))
+        if self.adapter is not None:
+            out += self.adapter.adapter(ins[0], (rows,))
         if self.down_norm is not None:
             inner = self.down_norm.params((self.hidden,))
             out += [dataclasses.replace(p, name=f"down_norm.{p.name}") for p in inner]
@@ -73,14 +77,20 @@ class MLP(Op):
         if self.down_norm is not None:
             norm = (f"self.down_norm = {self.down_norm.leaf((self.hidden,))}",)
             inner = "self.down_norm(inside)"
+        added = ""
+        if self.adapter is not None:
+            norm += (f"self.adapter = {self.adapter.construct(ins[0], (self.hidden * (2 if self.gated else 1),))}",)
+            added = " + self.adapter(x)"
         if not self.gated:
             up = f"self.up = {emit.linear('up', ins[0], self.hidden, bias=self.bias)}"
-            inside = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "self.up(x)"))
+            first = f"(self.up(x){added})" if added and self.gate_scale != 1.0 else f"self.up(x){added}"
+            inside = ACTIVATIONS[self.act].format(scaled(self.gate_scale, first))
             return ClassBody((up, *norm, down), (f"return self.down({inner.replace('inside', inside)})",))
         both = emit.linear("gate_up", ins[0], 2 * self.hidden, bias=self.bias, parts=(self.hidden, self.hidden))
         members = (f"self.gate_up = {both}  # {self.hidden} gate, {self.hidden} up rows", *norm, down)
         gate = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "gate"))
-        forward = ["gate, up = self.gate_up(x).chunk(2, dim=-1)"]
+        fused = f"(self.gate_up(x){added})" if added else "self.gate_up(x)"
+        forward = [f"gate, up = {fused}.chunk(2, dim=-1)"]
         if self.down_norm is None:
             return ClassBody(members, (*forward, f"return self.down({gate} * up)"))
         return ClassBody(members, (*forward, f"inside = {gate} * up", f"return self.down({inner})"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hybridc.ir.graph import Block, Module
+from hybridc.ir.graph import Block, Module, Node
 from hybridc.passes.analysis.memory import block_activations, node_cache
 
 
@@ -12,7 +12,8 @@ from hybridc.passes.analysis.memory import block_activations, node_cache
 class Row:
     """One line of a cost table: an op of a block, or a block's total (`op` is ""), for one layer.
 
-    `count` is how many layers the block stands for, `parameters` those of one weight set, `sets` how many there are.
+    `count` is how many layers the block stands for, `parameters` those of one weight set, `sets` how many there are;
+    `all_parameters` are those of all layers together.
     FLOPs are forward, per token at the given length; bytes are for the given batch and length.
     """
 
@@ -22,6 +23,7 @@ class Row:
     count: int
     sets: int
     parameters: int
+    all_parameters: int
     flops_per_token: float
     activation_bytes: float
     cache_bytes: float
@@ -34,7 +36,8 @@ def block_parameters(block: Block) -> int:
 
 def parameter_count(module: Module) -> int:
     """Elements of all parameters; shared weight sets and tied tensors once."""
-    layers = sum(block_parameters(module.by_name[name]) * sets for name, sets in module.weight_sets.items())
+    blocks = [module.by_name[name] for name in module.counts]
+    layers = sum(p.numel * module.copies(b, node, p) for b in blocks for node, p in b.params() if not p.tied)
     return block_parameters(module.embed) + layers + block_parameters(module.head)
 
 
@@ -45,6 +48,13 @@ def flops_per_token(module: Module, seq: int) -> float:
         block = module.by_name[name]
         total += count * sum(n.op.flops(block.widths(n), seq) for n in block.nodes)
     return total
+
+
+def _sizes(module: Module, block: Block, node: Node) -> tuple[int, int]:
+    """Parameters of an op in one weight set, and in all layers."""
+    params = [p for p in node.op.params(block.widths(node)) if not p.tied]
+    ends = block.name not in module.counts
+    return sum(p.numel for p in params), sum(p.numel * (1 if ends else module.copies(block, node, p)) for p in params)
 
 
 def block_table(module: Module, *, batch: int = 1, seq: int = 2048) -> list[Row]:
@@ -61,7 +71,7 @@ def block_table(module: Module, *, batch: int = 1, seq: int = 2048) -> list[Row]
                 type(node.op).kind,
                 count,
                 sets.get(name, 1),
-                sum(p.numel for p in node.op.params(block.widths(node)) if not p.tied),
+                *_sizes(module, block, node),
                 node.op.flops(block.widths(node), seq),
                 saved,
                 node_cache(block, node, module.dtype, batch=batch, length=seq),
@@ -76,6 +86,7 @@ def block_table(module: Module, *, batch: int = 1, seq: int = 2048) -> list[Row]
                 count,
                 sets.get(name, 1),
                 sum(r.parameters for r in inner),
+                sum(r.all_parameters for r in inner),
                 sum(r.flops_per_token for r in inner),
                 sum(r.activation_bytes for r in inner),
                 sum(r.cache_bytes for r in inner),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hybridc.ir.graph import Block, Module, Node
+from hybridc.ir.ops.base import Param
 from hybridc.ir.types import DType
 
 
@@ -38,8 +39,9 @@ def activation_bytes(module: Module, *, batch: int, seq: int) -> float:
 def weight_bytes(module: Module) -> float:
     """Bytes of all parameters in the model's dtype, those that stay fp32 in four bytes each."""
 
-    def of(block: Block) -> float:
-        return sum(p.numel * (4 if p.fp32 else module.dtype.bytes) for _, p in block.params() if not p.tied)
+    def of(param: Param) -> int:
+        return 0 if param.tied else param.numel * (4 if param.fp32 else module.dtype.bytes)
 
-    layers = sum(of(module.by_name[name]) * sets for name, sets in module.weight_sets.items())
-    return of(module.embed) + layers + of(module.head)
+    blocks = [module.by_name[name] for name in module.counts]
+    layers = sum(of(p) * module.copies(b, node, p) for b in blocks for node, p in b.params())
+    return float(layers + sum(of(p) for b in (module.embed, module.head) for _, p in b.params()))
