@@ -32,7 +32,7 @@ def net():
     made.init_weights()
     with torch.no_grad():
         for n, parameter in enumerate(made.parameters()):
-            if "adapter" in [k for k, p in made.named_parameters() if p is parameter][0]:
+            if "adapter" in next(k for k, p in made.named_parameters() if p is parameter):
                 parameter.normal_(generator=torch.Generator().manual_seed(n), std=0.3)
     return made
 
