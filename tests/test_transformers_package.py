@@ -101,7 +101,7 @@ def test_a_public_checkpoint(run: Run) -> None:
     options = {"max_new_tokens": 8, "num_beams": 3, "do_sample": False}
     assert ours.generate(ids[:1], **options).tolist() == theirs.generate(ids[:1], **options).tolist()
     assert ours.generation_config.eos_token_id == [2, 9] and ours.config.eos_token_id == 2
-    assert AutoTokenizer.from_pretrained("ours")("b a")["input_ids"] == [4, 3]
+    assert AutoTokenizer.from_pretrained("ours", trust_remote_code=True)("b a")["input_ids"] == [4, 3]
     status, out, _ = run("generate", "ours", "--ids", "5,6", "--max-new-tokens", 3)
     assert status == 0 and out == run("generate", "public", "--ids", "5,6", "--max-new-tokens", 3)[1]
 

@@ -1,5 +1,7 @@
 """Caches: any cutting of a sequence into calls gives what one call gives; misuse is refused before it does harm."""
 
+import inspect
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -233,3 +235,12 @@ def test_a_cache_grows_and_keeps_what_it_holds(net):
             torch.testing.assert_close(net(more, cache=small).logits, net(more, cache=large).logits)
         with pytest.raises(UsageError, match="do not fit a cache of 30"):
             net(ids(2, 25), cache=small)
+
+
+def test_every_entry_of_limited_length_grows():
+    """An entry that takes `max_len` and has no `grow` would be written beyond its end."""
+    from hybridc.runtime import cache
+
+    classes = [c for c in vars(cache).values() if isinstance(c, type) and c.__module__ == cache.__name__]
+    sized = [c for c in classes if "max_len" in inspect.signature(c).parameters]
+    assert cache.KVState in sized and all(hasattr(c, "grow") for c in sized)
