@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 importing = typer.Typer(help="Make a spec of a model in another format.", no_args_is_help=True)
 app.add_typer(importing, name="import")
+exporting = typer.Typer(help="Write a model in another format.", no_args_is_help=True)
+app.add_typer(exporting, name="export")
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.")]
 Specs = Annotated[list[Path], typer.Argument(metavar="SPEC...", help="Spec files.")]
@@ -242,6 +244,26 @@ def import_gguf(
         console.write(f"{out}: written\n", sys.stderr)
     elif to is None:
         console.write(text)
+
+
+@exporting.command("hf")
+def export_hf(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A checkpoint's folder, an emitted package, or a spec.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; new or empty.")],
+    family: Annotated[
+        str, typer.Option(metavar="NAME", help="The model_type to write a spec as, if it is not called by it.")
+    ] = "",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A safetensors file with the weights of a spec or package.")
+    ] = None,
+) -> None:
+    """Write a model as the folder of a public checkpoint, which transformers loads."""
+    from hybridc.checkpoints.export import export_folder
+
+    export_folder(source, out, family=family, weights=weights)
+    console.write(f"{out}: written\n", sys.stderr)
 
 
 @app.command()
