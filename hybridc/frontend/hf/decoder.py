@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
@@ -192,11 +193,17 @@ def _replaced(value: Any, names: Mapping[ast.Node, ast.Node]) -> Any:
     return replace(value, **changed)
 
 
+def _alike(name: str, count: int) -> list[ast.Expr]:
+    """One layer several times in a row, folded where it is more than three times."""
+    layer = ast.Name(name)
+    return [layer] * count if count <= 3 else [ast.Binary("*", layer, expr(count))]
+
+
 def pattern(names: Sequence[str]) -> ast.Expr:
-    """Layers in order, repeated units folded: `(M M M A) * 8`."""
+    """Layers in order, repeated units folded: `(M M M A) * 8`, `(M * 5 A) * 6`."""
     parts: list[ast.Expr] = []
     for unit, count in runs(names):
-        items: list[ast.Expr] = [ast.Name(n) for n in unit]
+        items = [e for name, same in groupby(unit) for e in _alike(name, len(list(same)))]
         if count == 1:
             parts += items
         else:
