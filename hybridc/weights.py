@@ -191,7 +191,9 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Ten
     for name, parameter in parameters.items():
         known = [layout[name] for layout in layouts if name in layout]
         # the layout that holds this parameter whole, else the one that the file seems to be in
-        source = next((s for s in known if have.issuperset(s.names)), known[0] if known else Source((name,)))
+        whole = [s for s in known if have.issuperset(s.names)]
+        fitting = (s for s in whole if not _misshapen(s, files, tuple(parameter.shape)))
+        source = next(fitting, (whole or known or [Source((name,))])[0])
         plan[name] = source
         lacking = [n for n in source.names if n not in have]
         missing += lacking

@@ -204,6 +204,15 @@ class Config:
         if value not in list(allowed):
             self.refuse(name, value, f"this setting is not supported: {why}")
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Fields that may be spelt in two ways: the first of each pair is read as the second."""
+        for old, new in names.items():
+            if old not in self.values:
+                continue
+            value = self.values.pop(old)
+            if self.values.setdefault(new, value) != value:
+                self.refuse(old, value, f"it is another name of `{new}`, which is {_short(self.values[new])}")
+
     def ignore(self, *names: str) -> None:
         """Fields that change no number of this family."""
         self.taken.update(names)

@@ -220,6 +220,16 @@ def mla_of(attn: Any) -> dict[str, Any]:
     return {**fields, "rope_parameters": rope, "rope_interleave": attn.rope.interleaved}
 
 
+def kda_of(mixer: Any) -> dict[str, Any]:
+    """Sizes of Kimi delta attention in Kimi Linear's names."""
+    return {
+        "linear_num_heads": mixer.heads,
+        "linear_head_dim": mixer.head_dim,
+        "linear_conv_kernel_dim": mixer.conv,
+        "hidden_act": activation_of(mixer),
+    }
+
+
 def sigmoid_moe_of(experts: Any) -> dict[str, Any]:
     """DeepSeek-V3's names of its experts' settings; nothing for a model without experts."""
     if experts is None:

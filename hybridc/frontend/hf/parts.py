@@ -206,27 +206,81 @@ def moe(
 
 
 def sigmoid_moe(
-    c: Config, experts: int, hidden: int, *, shared: int, groups: tuple[int, int], scaling: float, act: str = "silu"
+    c: Config,
+    experts: int,
+    hidden: int,
+    *,
+    shared: int,
+    groups: tuple[int, int],
+    scaling: float,
+    act: str = "silu",
+    correction_bias: str = "gate.e_score_correction_bias",
+    names: Mapping[str, str] | None = None,
+    **where: Any,
 ) -> Part:
     """DeepSeek-V3's experts: sigmoid scores, a correction bias for the choice, groups; the last three arguments are the
-    family's defaults of `n_group`, `topk_group` and `routed_scaling_factor`."""
-    count, top = c.integer("n_group", groups[0]), c.integer("topk_group", groups[1])
+    family's defaults of `n_group`, `topk_group` and `routed_scaling_factor`. `names` are the family's names of fields
+    where they differ; `where` goes to `moe`."""
+    field = {n: (names or {}).get(n, n) for n in ("n_group", "num_experts_per_tok", "norm_topk_prob")}
+    count, top = c.integer(field["n_group"], groups[0]), c.integer("topk_group", groups[1])
+    normed = c.flag(field["norm_topk_prob"], True)
     return moe(
         experts,
         hidden,
-        c.integer("num_experts_per_tok", 8),
+        c.integer(field["num_experts_per_tok"], 8),
         act=act,
         scores="sigmoid",
-        correction_bias="gate.e_score_correction_bias",
+        correction_bias=correction_bias,
         # as many groups as are chosen from are none
         groups=None if top >= count else count,
         top_groups=None if top >= count else top,
-        renormalize=unless(c.flag("norm_topk_prob", True), True),
-        renormalize_eps=1e-20 if c.flag("norm_topk_prob", True) else None,
+        renormalize=unless(normed, True),
+        renormalize_eps=1e-20 if normed else None,
         scaling=unless(c.number("routed_scaling_factor", scaling), 1.0),
         shared=shared,
         shared_at="shared_experts.",
+        **where,
     )
+
+
+def kda(
+    heads: int,
+    head_dim: int,
+    *,
+    rank: int,
+    conv: int,
+    act: str,
+    norm_eps: float,
+    lower_bound: float | None = None,
+    at: str = "self_attn.",
+    out: str = "o_proj",
+) -> Part:
+    """`kda(...)` with the names of Kimi Linear's projections, in full rank with a `rank` of 0."""
+    made = call(
+        "kda",
+        heads=heads,
+        head_dim=unless(head_dim, 128),
+        gate_rank=unless(rank, 0),
+        conv=unless(conv, 4),
+        act=unless(act, "silu"),
+        lower_bound=lower_bound,
+        norm=call("gated_rmsnorm", eps=unless(norm_eps, 1e-5), gate_first=False, act="sigmoid"),
+    )
+    inner = heads * head_dim
+    gates = ("f_a_proj", "g_a_proj") if rank else ("f_proj", "g_proj")
+    rows = [(at + n, inner) for n in ("q_proj", "k_proj", "v_proj")]
+    rows += [(f"{at}b_proj", heads), *((at + n, rank or inner) for n in gates)]
+    taps = tuple(f"{at}{n}_conv1d.weight" for n in "qkv")
+    weights = {
+        **joined("in_proj", rows),
+        "conv.weight": Source(taps, (inner,) * 3, squeeze=1),
+        **same(("norm.weight", f"{at}o_norm.weight"), ("out_proj.weight", f"{at}{out}.weight")),
+        **same(("dt_bias", f"{at}dt_bias")),
+        "A_log": Source((f"{at}A_log",), shape=(1, 1, heads, 1)) if rank else Source((f"{at}A_log",)),
+    }
+    if rank:
+        weights |= same(("f_up.weight", f"{at}f_b_proj.weight"), ("z_up.weight", f"{at}g_b_proj.weight"))
+    return Part(made, weights)
 
 
 def mla(
@@ -241,10 +295,13 @@ def mla(
     norm: ast.Call,
     scale_factor: float = 1.0,
     at: str = "self_attn.",
+    out: str = "o_proj",
     bias: bool = False,
+    gate: str = "",
     dropout: float | None = None,
 ) -> Part:
-    """`mla(...)` with DeepSeek's names of the projections. `scale_factor` multiplies the softmax's usual scale."""
+    """`mla(...)` with DeepSeek's names of the projections. `scale_factor` multiplies the softmax's usual scale, `gate`
+    is the projection that gates heads."""
     scale = (nope + rotated) ** -0.5
     made = call(
         "mla",
@@ -258,10 +315,12 @@ def mla(
         norm=norm,
         scale=unless(scale * scale_factor, scale),
         bias=unless(bias, False),
+        gated=unless(bool(gate), False),
         dropout=dropout,
     )
-    names = [("kv_down", "kv_a_proj_with_mqa", bias), ("kv_up", "kv_b_proj", False), ("out", "o_proj", bias)]
+    names = [("kv_down", "kv_a_proj_with_mqa", bias), ("kv_up", "kv_b_proj", False), ("out", out, bias)]
     names += [("q_down", "q_a_proj", bias), ("q_up", "q_b_proj", False)] if q_rank else [("q", "q_proj", False)]
+    names += [("gate", gate, False)] if gate else []
     pairs = [(f"{ours}.{s}", f"{at}{theirs}.{s}") for ours, theirs, biased in names for s in suffixes(biased)]
     norms = [("kv_norm", "kv_a_layernorm"), *([("q_norm", "q_a_layernorm")] if q_rank else [])]
     pairs += [(f"{ours}.{s}", f"{at}{theirs}.{s}") for ours, theirs in norms for s in norm_suffixes(norm)]

@@ -34,6 +34,7 @@ class MLA(Op):
         Float(0.0, strict=True), 0.0, doc="softmax scale", derived="(nope_dim + rope_dim) ** -0.5"
     )  # fmt: skip
     bias: bool = attr(Flag(), False, doc="biases on the projections of x and on the output's")
+    gated: bool = attr(Flag(), False, doc="multiply each head's result with sigmoid of a projection to one number")
     dropout: float = attr(Float(0.0), 0.0, doc="share of the softmax's weights that training drops")
 
     def resolve(self, ins: Widths, check: Check) -> Self:
@@ -66,7 +67,7 @@ class MLA(Op):
         return [*([("q_norm", self.q_rank)] if self.q_rank else []), ("kv_norm", self.kv_rank)]
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
-        out = []
+        out = [Param("gate.weight", (self.heads, ins[0]), Fill("linear", fan_in=ins[0]))] if self.gated else []
         for name, width, rows, bias in self.maps(ins):
             role = "residual" if name == "out" else "linear"
             out.append(Param(f"{name}.weight", (rows, width), Fill(role, fan_in=width)))
@@ -100,6 +101,8 @@ class MLA(Op):
             f"self.{name} = {emit.linear(name, width, rows, bias=bias)}" for name, width, rows, bias in self.maps(ins)
         ]
         members += [f"self.{name} = {self.norm.leaf((width,))}" for name, width in self.norms()]
+        if self.gated:
+            members.append(f"self.gate = {emit.linear('gate', ins[0], self.heads)}")
         normed = [n for n, _ in self.norms()]
         query = "self.q(x)"
         if self.q_rank:
@@ -124,6 +127,7 @@ class MLA(Op):
             "    q, latent, k_shared, self.kv_up.weight, ctx, state,",
             f"    value_dim={value}, scale={lit(self.scale)}{dropout},",
             ")",
+            *(["y = y * self.gate(x).sigmoid().unsqueeze(-1)"] if self.gated else []),
             "return self.out(y.flatten(-2))",
         ]
         sizes = f"rank={self.kv_rank}, rope_dim={self.rope_dim}"

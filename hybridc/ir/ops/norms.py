@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from hybridc.ir.attrs import Flag, Float, Int, attr
-from hybridc.ir.emit import call
+from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
+from hybridc.ir.emit import call, quote
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
 
 
@@ -59,13 +59,14 @@ class LayerNorm(Op):
 
 @op("gated_rmsnorm")
 class GatedRMSNorm(Op):
-    """rmsnorm(x · silu(gate)) when `gate_first`, else rmsnorm(x) · silu(gate), per group of channels (Mamba-2)."""
+    """rmsnorm(x · act(gate)) when `gate_first`, else rmsnorm(x) · act(gate), per group of channels (Mamba-2: silu)."""
 
     operands: ClassVar[tuple[str, ...]] = ("x", "gate")
 
     eps: float = attr(Float(0.0), 1e-5, doc="added to the mean square")
     groups: int = attr(Int(), 1, doc="channels are normalised in this many groups")
     gate_first: bool = attr(Flag(), True, doc="gate before the norm, as Mamba-2 does")
+    act: str = attr(Choice(("silu", "sigmoid")), "silu", doc="activation of the gate")
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         if ins[0] % self.groups:
@@ -91,4 +92,5 @@ class GatedRMSNorm(Op):
         return 9.0 * ins[0]
 
     def leaf(self, ins: Widths) -> str:
-        return call("ops.GatedRMSNorm", ins[0], eps=self.eps, groups=self.groups, gate_first=self.gate_first)
+        act = {} if self.act == "silu" else {"act": quote(self.act)}
+        return call("ops.GatedRMSNorm", ins[0], eps=self.eps, groups=self.groups, gate_first=self.gate_first, **act)

@@ -4,9 +4,10 @@ from hybridc.runtime.cache import ConvState, KVState, LatentState, MambaState, S
 from hybridc.runtime.ops.attention import attention
 from hybridc.runtime.ops.bit_linear import BitLinear
 from hybridc.runtime.ops.conv import CausalConv1d
+from hybridc.runtime.ops.delta_rule import gated_delta_rule
 from hybridc.runtime.ops.latent_attention import latent_attention
-from hybridc.runtime.ops.lora import Lora
 from hybridc.runtime.ops.lightning_attention import alibi_slopes, lightning_attention
+from hybridc.runtime.ops.lora import Lora
 from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
 from hybridc.runtime.ops.norms import GatedRMSNorm, ZeroCenteredRMSNorm
 from hybridc.runtime.ops.rope import Rope, rope
@@ -28,6 +29,7 @@ __all__ = [
     "ZeroCenteredRMSNorm",
     "alibi_slopes",
     "attention",
+    "gated_delta_rule",
     "latent_attention",
     "lightning_attention",
     "rope",

@@ -22,19 +22,20 @@ class ZeroCenteredRMSNorm(nn.Module):
 
 
 class GatedRMSNorm(nn.Module):
-    """rmsnorm(x · silu(gate)) when `gate_first`, else rmsnorm(x) · silu(gate); fp32 inside.
+    """rmsnorm(x · act(gate)) when `gate_first`, else rmsnorm(x) · act(gate); fp32 inside. `act` is silu or sigmoid.
 
     The mean square is taken over each of `groups` parts of the `dim` channels. Parameter: weight [dim].
     """
 
-    def __init__(self, dim: int, *, eps: float, groups: int = 1, gate_first: bool = True) -> None:
+    def __init__(self, dim: int, *, eps: float, groups: int = 1, gate_first: bool = True, act: str = "silu") -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
         self.eps, self.groups, self.gate_first = eps, groups, gate_first
+        self.act = torch.sigmoid if act == "sigmoid" else F.silu
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         """x and gate [..., dim] -> [..., dim], in x's dtype."""
-        y, g = x.float(), F.silu(gate.float())
+        y, g = x.float(), self.act(gate.float())
         if self.gate_first:
             y = y * g
         if self.groups == 1:
