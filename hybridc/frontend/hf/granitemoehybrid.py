@@ -127,6 +127,8 @@ def to_config(m: Found) -> dict[str, Any]:
         }
     if ssm is not None:
         fields |= side_mixer_of(ssm, m.embedding.dim)
+    else:
+        fields["mamba_n_heads"] = 1  # the library checks its default against the width, even where no layer has them
     if experts is not None:
         fields |= {
             **aux_of(experts),
