@@ -91,7 +91,7 @@ def compile(
         wrong("say where the package goes with -o DIR, or what to print with --emit")
     source = spec
     if form == "transformers":
-        from hybridc.transformers_package import spec_of
+        from hybridc.checkpoints.transformers_package import spec_of
 
         source = spec_of(spec, set or ())
     elif weights is not None or seed is not None:
@@ -117,7 +117,7 @@ def compile(
         console.write(compiled.source["model.py"])
     if out is not None:
         if form == "transformers":
-            from hybridc.transformers_package import write
+            from hybridc.checkpoints.transformers_package import write
 
             files = write(spec, compiled, out, weights=weights, seed=seed, include=include or ())
         else:
@@ -202,15 +202,34 @@ def import_hf(
     ] = None,
 ) -> None:
     """Make a spec of a public checkpoint's config.json."""
-    from hybridc.compiler import import_hf as import_spec
+    from hybridc.checkpoints.hub import import_hf as import_spec
     from hybridc.frontend.document import print_spec
 
-    text = print_spec(import_spec(folder))
+    _write_spec(print_spec(import_spec(folder)), out)
+
+
+def _write_spec(text: str, out: Path | None) -> None:
     if out is None:
         console.write(text)
     else:
         console.write_file(out, text)
         console.write(f"{out}: written\n", sys.stderr)
+
+
+@importing.command("nemotron")
+def import_nemotron(
+    letters: Annotated[
+        str, typer.Argument(metavar="LETTERS", help="M Mamba-2, * attention, - mlp, E experts: `M-M*-E`.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the spec into this file.")
+    ] = None,
+) -> None:
+    """Make a spec of the one-letter string that names Nemotron-H's layers, in the family's usual sizes."""
+    from hybridc.checkpoints.hub import import_nemotron as import_spec
+    from hybridc.frontend.document import print_spec
+
+    _write_spec(print_spec(import_spec(letters)), out)
 
 
 @importing.command("gguf")
@@ -229,9 +248,9 @@ def import_gguf(
     ] = None,
 ) -> None:
     """Make a spec, or a checkpoint's folder, of a GGUF file."""
+    from hybridc.checkpoints.gguf import gguf_to_hf
+    from hybridc.checkpoints.gguf import import_gguf as import_spec
     from hybridc.frontend.document import print_spec
-    from hybridc.gguf_checkpoint import gguf_to_hf
-    from hybridc.gguf_checkpoint import import_gguf as import_spec
 
     if dtype is not None and to is None:
         wrong("--dtype is the format of the weights that --to DIR writes")

@@ -176,23 +176,3 @@ def _not_yet(module: Module, target: str, sink: Sink) -> None:
     if target != "cpu":
         label = f"{target}: the emitted module is plain torch, without kernels of its own"
         sink.report("HYB603", NO_SPAN, label, "it runs on that device as it is", severity="warning")
-
-
-def import_hf(folder: str | Path) -> ast.Spec:
-    """The spec that a public checkpoint's config.json describes, without weights. Raises DiagnosticError."""
-    from hybridc.frontend.hf import import_config
-
-    return import_config(Path(folder))
-
-
-def from_hf(folder: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] | None = None) -> nn.Module:
-    """The emitted module of a public checkpoint, with its weights. Raises DiagnosticError."""
-    from hybridc.frontend.hf import read as read_hf
-    from hybridc.weights import bind, load_hf
-
-    imported = read_hf(Path(folder))
-    compiled = compile(imported.spec, target=target, mesh=mesh)
-    net = compiled.skeleton()
-    bind(net, imported)
-    load_hf(net, Path(folder))
-    return net

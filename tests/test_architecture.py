@@ -18,7 +18,7 @@ ALLOWED = {
     "passes": {"diagnostics", "ir"},
     "codegen": {"diagnostics", "ir", "passes", "version"},
     "runtime": set(),
-    "weights": {"diagnostics", "frontend"},
+    "compiler": {"codegen", "diagnostics", "frontend", "ir", "passes", "report", "runtime", "version"},
 }
 """What each part may import besides itself; the runtime also `hybridc.ir.types`. Parts above these are free."""
 

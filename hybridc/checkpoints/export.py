@@ -63,8 +63,8 @@ def to_hf(net: nn.Module, folder: str | Path, *, family: str = "", beside: str |
 
 def described(net: nn.Module, family: str = "") -> tuple[dict[str, Any], Mapping[str, Source]]:
     """The public config of a net, and the public tensors of its parameters."""
+    from hybridc.checkpoints.weights import Binding
     from hybridc.frontend.hf.match import match
-    from hybridc.weights import Binding
 
     binding = getattr(net, "hf", None)
     if isinstance(binding, Binding) and family in ("", binding.imported.family):
@@ -92,8 +92,8 @@ def analysed(spec: ast.Spec) -> Module:
 
 def _write(folder: Path, parameters: Mapping[str, Tensor], sources: Mapping[str, Source]) -> None:
     """Writes all tensors, in files of SHARD_BYTES at most; with several, the index that says which is where."""
-    from hybridc.safetensors_writer import write_tensors
-    from hybridc.weights import take_apart
+    from hybridc.checkpoints.safetensors_writer import write_tensors
+    from hybridc.checkpoints.weights import take_apart
 
     shards: list[dict[str, Tensor]] = [{}]
     size = total = 0

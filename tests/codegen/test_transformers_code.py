@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import hybridc
+from hybridc.checkpoints.transformers_package import as_transformers
 from hybridc.codegen.package import write_package
-from hybridc.transformers_package import as_transformers
 from tests.runtime import zoo
 
 SPEC = """model NAME {

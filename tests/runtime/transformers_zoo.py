@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import hybridc
-from hybridc.transformers_package import save_transformers
+from hybridc.checkpoints.transformers_package import save_transformers
 from tests.runtime import zoo
 
 

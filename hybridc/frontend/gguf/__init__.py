@@ -1,6 +1,6 @@
 """GGUF files of the llama architecture: metadata to a public config, names of tensors, the tokenizer.
 
-What is read here is the header only; numbers are read by `hybridc.gguf_tensors`.
+What is read here is the header only; numbers are read by `hybridc.checkpoints.gguf_tensors`.
 """
 
 from __future__ import annotations

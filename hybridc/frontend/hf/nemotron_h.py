@@ -122,6 +122,8 @@ def _types(c: Config) -> list[str]:
         return listed
     if text is None:
         return ["linear_attention", "moe", "full_attention", "mlp"]
+    if not text:
+        c.refuse("hybrid_override_pattern", text, f"name a layer by each letter: {', '.join(LETTERS)}")
     if unknown := [letter for letter in text if letter not in LETTERS]:
         c.refuse("hybrid_override_pattern", text, f"`{unknown[0]}` is no kind of layer: use {', '.join(LETTERS)}")
         return ["mlp"]

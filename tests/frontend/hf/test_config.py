@@ -277,7 +277,7 @@ def test_importing_a_config_imports_neither_torch_nor_another_family():
         "from hybridc.frontend.hf import import_config\n"
         "import_config({'model_type': 'llama'})\n"
         "loaded = [m for m in ('torch', 'sympy', 'pydantic', 'transformers', 'hybridc.frontend.hf.mamba2',\n"
-        "                      'hybridc.weights') if m in sys.modules]\n"
+        "                      'hybridc.checkpoints.weights') if m in sys.modules]\n"
         "assert not loaded, loaded\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -10,10 +10,10 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from transformers.integrations.gguf.dequant import dequantize
 
-import hybridc.gguf_tensors as gguf_tensors
+import hybridc.checkpoints.gguf_tensors as gguf_tensors
+from hybridc.checkpoints.gguf_tensors import GgufTensors, dequantise, readable
 from hybridc.diagnostics import DiagnosticError
 from hybridc.frontend.gguf import read
-from hybridc.gguf_tensors import GgufTensors, dequantise, readable
 from tests.frontend.gguf.made import blocks, model, write
 
 
