@@ -78,6 +78,14 @@ def _best_size(lengths: Sequence[int], longest: int) -> int:
     return min((*range(8, most, 8), most), key=cost)
 
 
+def running_sums(steps: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Running sums over `dim`, and what rounding took from them: so the differences of near ones stay exact. The sums
+    alone carry the gradient."""
+    exact = steps.double().cumsum(dim)
+    sums = exact.to(steps.dtype)
+    return sums, (exact - sums.double()).to(steps.dtype).detach()
+
+
 def pass_states(added: Tensor, decay: Tensor, states: Tensor, order: Sequence[tuple[int, int]]) -> Tensor:
     """state = decay · state + added for the chunks and documents (n, document) in `order`.
 

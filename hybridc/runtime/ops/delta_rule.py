@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from hybridc.runtime.ops.chunks import Chunks
+from hybridc.runtime.ops.chunks import Chunks, running_sums
 
 if TYPE_CHECKING:
     from hybridc.runtime.cache import MambaState
@@ -108,14 +108,16 @@ def _solved(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> tuple[T
 
     Each token's change depends on those before it in the chunk through a triangular system: (I + A) U = β V - β K S.
     """
-    sums = g.cumsum(3)
+    sums, rest = running_sums(g, 3)
     if g.shape[-1] == 1:
-        gaps = sums - sums.transpose(-1, -2)
+        gaps = (sums - sums.transpose(-1, -2)) + (rest - rest.transpose(-1, -2))
         decays = _lower(gaps).exp()
         system, scores = (k * beta) @ k.transpose(-1, -2) * decays, q @ k.transpose(-1, -2) * decays
     else:
         # only differences of sums are exponentiated, since the sums themselves may be beyond any float
         gaps = sums[..., :, None, :] - sums[..., None, :, :]
+        gaps += rest[..., :, None, :]
+        gaps -= rest[..., None, :, :]
         weighted = k[..., None, :, :] * _lower(gaps.movedim(-1, -3)).movedim(-3, -1).exp()
         system = (weighted @ (k * beta)[..., :, :, None])[..., 0]
         scores = (weighted @ q[..., :, :, None])[..., 0]
@@ -125,7 +127,8 @@ def _solved(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> tuple[T
     both = torch.linalg.solve_triangular(system, rhs, upper=False, unitriangular=True)
     values, keys_read = both.split((v.shape[-1], k.shape[-1]), dim=-1)
     last = sums[..., -1:, :]
-    return values, keys_read, scores, q * read, k * (last - sums).exp(), last.exp().transpose(-1, -2)
+    to_end = (last - sums) + (rest[..., -1:, :] - rest)
+    return values, keys_read, scores, q * read, k * to_end.exp(), last.exp().transpose(-1, -2)
 
 
 def _lower(gaps: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hybridc.runtime.ops.chunks import Chunks, StatePassing
+from hybridc.runtime.ops.chunks import Chunks, StatePassing, running_sums
 
 if TYPE_CHECKING:
     from hybridc.runtime.cache import MambaState, ScanState
@@ -87,7 +87,7 @@ def _documents(
     shape = (chunks.count, rows, heads, width, size)
     initial = x.new_zeros(shape) if initial is None else initial.to(x.dtype).reshape(shape)
     x, dt, b, c = (chunks.cut(t) for t in (x, dt, b, c))  # [B, chunks, L, ...]
-    sums, rest = _running_sums(dt * a)
+    sums, rest = running_sums(dt * a, 2)
     inflow = x * dt[..., None]
     y = _WithinChunks.apply(*(t.flatten(0, 1) for t in (inflow, sums, rest, b, c))).view_as(x)  # type: ignore[no-untyped-call]
     # what each chunk adds to the state behind it, and what it reads of the state before it; one product a group
@@ -111,13 +111,6 @@ def _step(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor)
     new = torch.addcmul(inflow.view_as(state), (dt * a).exp()[..., None, None], state)
     y = new.view(rows, groups, -1, size) @ c[..., None]
     return y.view_as(x), new
-
-
-def _running_sums(steps: Tensor) -> tuple[Tensor, Tensor]:
-    """Running sums over dim 2, and what rounding took from them: so the differences of near ones stay exact."""
-    exact = steps.double().cumsum(2)
-    sums = exact.to(steps.dtype)
-    return sums, (exact - sums.double()).to(steps.dtype)
 
 
 class _WithinChunks(torch.autograd.Function):

@@ -5,8 +5,8 @@ from itertools import pairwise
 import torch
 
 
-def attention(q, k, v, scale, window=None):
-    """q [S, H, D], k and v [S, K, D] -> [S, H, D]."""
+def attention(q, k, v, scale, window=None, softcap=None, sinks=None):
+    """q [S, H, D], k [S, K, D], v [S, K, V], sinks [H] -> [S, H, V]."""
     q, k, v = q.double(), k.double(), v.double()
     share = q.shape[1] // k.shape[1]
     rows = []
@@ -14,8 +14,12 @@ def attention(q, k, v, scale, window=None):
         first = 0 if window is None else max(0, t - window + 1)
         for h in range(q.shape[1]):
             scores = scale * (k[first : t + 1, h // share] @ q[t, h])
-            rows.append(torch.softmax(scores, 0) @ v[first : t + 1, h // share])
-    return torch.stack(rows).view_as(q)
+            if softcap is not None:
+                scores = softcap * torch.tanh(scores / softcap)
+            weights = torch.exp(scores - scores.detach().max())
+            extra = 0.0 if sinks is None else torch.exp(sinks[h].double() - scores.detach().max())
+            rows.append(weights / (weights.sum() + extra) @ v[first : t + 1, h // share])
+    return torch.stack(rows).view(*q.shape[:2], -1)
 
 
 def ssd(x, dt, a, b, c, d, state=None):
@@ -43,6 +47,29 @@ def selective_scan(u, dt, a, b, c, d, state=None):
         h = torch.exp(dt[t][:, None] * a) * h + (dt[t] * u[t])[:, None] * b[t]
         ys.append(h @ c[t] + d * u[t])
     return torch.stack(ys), h
+
+
+def delta_rule(q, k, v, g, beta, state=None):
+    """S_t = (I - β k kᵀ) diag(exp g) S_{t-1} + β k vᵀ and y_t = S_tᵀ q, with q and k of length 1 (to a square of 1e-6)
+    and q / sqrt(K) (Yang et al., 2024; a decay for each channel: Kimi Linear, 2025).
+
+    q and k [S, G, K], v [S, H, V], g [S, H] or [S, H, K], beta [S, H], state [H, K, V] -> y [S, H, V] and the last
+    state.
+    """
+    q, k, v, g, beta = (t.double() for t in (q, k, v, g, beta))
+    q, k = (t / torch.sqrt((t * t).sum(-1, keepdim=True) + 1e-6) for t in (q, k))
+    heads, width, share = v.shape[1], k.shape[2], v.shape[1] // k.shape[1]
+    forget = torch.exp(g if g.dim() == 3 else g[..., None].expand(-1, -1, width))
+    zero = torch.zeros(heads, width, v.shape[2], dtype=torch.float64)
+    states = list(zero if state is None else state.double())
+    ys = []
+    for t in range(v.shape[0]):
+        for h in range(heads):
+            key, query = k[t, h // share], q[t, h // share] / width**0.5
+            moved = (torch.eye(width).double() - beta[t, h] * torch.outer(key, key)) @ torch.diag(forget[t, h])
+            states[h] = moved @ states[h] + beta[t, h] * torch.outer(key, v[t, h])
+            ys.append(states[h].T @ query)
+    return (torch.stack(ys).view(v.shape) if ys else v), torch.stack(states)
 
 
 def conv(x, weight, bias):
