@@ -22,11 +22,12 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     positions, drop = rope(c, theta=10000.0, max_positions=8192, interleaved=True), dropout(c)
     window, every = c.optional("sliding_window", 4096), c.integer("sliding_window_pattern", 4)
     types = layer_types(c, depth, [SLIDING if (i + 1) % every else FULL for i in range(depth)])
-    c.ignore("order_of_interleaved_layers", "rotary_pct", "position_embedding_type", "layer_switch")  # read by nobody
+    # read by nobody; `use_parallel_embedding` is about how the table was spread over devices in training
+    c.ignore("order_of_interleaved_layers", "rotary_pct", "position_embedding_type", "layer_switch")
+    c.ignore("use_parallel_embedding")
     c.refuse_unless("use_gated_activation", True, [True], "the feed-forward layer is gated")
     c.refuse_unless("use_embedding_sharing", True, [True], "see tie_word_embeddings")
     c.refuse_unless("use_parallel_block", True, [True], "attention and mlp stand side by side")
-    c.refuse_unless("use_parallel_embedding", False, [False], "the embedding is one table")
     c.refuse_unless("use_qk_norm", False, [False], "queries and keys have no norm")
     mlp = gated_mlp(c.integer("intermediate_size", 22528), c.choice("hidden_act", "silu", ACTIVATIONS))
 

@@ -27,8 +27,8 @@ _SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 IGNORED = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path add_cross_attention architectures
-    attn_implementation auto_map bad_words_ids
-    begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
+    attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
     diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
     exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id hidden_dropout id2label
     initializer_range is_decoder is_encoder_decoder keys_to_ignore_at_inference label2id length_penalty max_length

@@ -65,6 +65,7 @@ def decoder(
     tied: bool = False,
     names: Names = Names(),
     embed: Mapping[str, Any] | None = None,
+    behind_embed: ast.Call | None = None,
     head: Mapping[str, Any] | None = None,
     init: ast.Entry | None = None,
     order: ast.Expr | None = None,
@@ -74,7 +75,8 @@ def decoder(
     """The spec and the map of weights of embedding, `layers` and head.
 
     Layers with equal names are of one kind. `embed` and `head` are further arguments of `embedding` and `lm_head`,
-    `order` is how the layers are written, if not folded. What several kinds share becomes a let.
+    `behind_embed` is what the embedding's result goes through, `order` is how the layers are written, if not folded.
+    What several kinds share becomes a let.
     """
     kinds = {kind.name: kind for kind in layers}
     shared = _shared_parts(kinds.values())
@@ -87,7 +89,7 @@ def decoder(
         [
             ast.Param("dim", expr(dim)),
             *members,
-            ast.Entry("embed", call("embedding", vocab, "dim", **(embed or {}))),
+            ast.Entry("embed", pipe(call("embedding", vocab, "dim", **(embed or {})), behind_embed)),
             ast.Entry("layers", order or pattern([kind.name for kind in layers])),
             ast.Entry("head", pipe("norm", ends)),
             init,

@@ -23,12 +23,16 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     """The spec and the names of the weights."""
     dim, vocab, depth = sizes(c, 4096, 32000, 32)
     c.refuse_unless("router_jitter_noise", 0.0, (0, 0.0), "noise on the router's input in training")
+    # in published configs: what the family always does, and a shared expert that no model has
+    c.refuse_unless("postnorm", True, [True], "the residual is the normed stream")
+    c.refuse_unless("shared_intermediate_size", 0, [0], "there is no shared expert")
+    c.ignore("shared_moe_mode")
     h, act = heads(c, dim, key_value=8), c.choice("hidden_act", "silu", ACTIVATIONS)
     types = layer_types(c, depth, [FULL if (i + 1) % 2 else LINEAR for i in range(depth)], (FULL, LINEAR))
     attn = attention(
         h,
         dim,
-        rope=rope(c, theta=1e6, max_positions=4096 * 32),
+        rope=rope(c, theta=1e6, max_positions=4096 * 32, partial=_rotating(c, h.dim)),
         window=c.integer("sliding_window", None),
         dropout=dropout(c),
     )
@@ -73,6 +77,16 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         init=initial(c),
         ignored=buffers,
     )
+
+
+def _rotating(c: Config, head_dim: int) -> float:
+    """The part of each head that rotates: the first `rotary_dim` channels, as in the module that MiniMax published with
+    the weights. transformers (5.24) takes no notice of the field and rotates whole heads."""
+    channels = c.integer("rotary_dim", head_dim)
+    if channels != head_dim and (channels > head_dim or channels % 2):
+        c.refuse("rotary_dim", channels, f"give an even number of the {head_dim} channels of a head")
+        return 1.0
+    return float(channels / head_dim)
 
 
 def _residual(factors: tuple[float, float], part: str) -> ast.Statement:
@@ -127,6 +141,8 @@ def to_config(m: Found) -> dict[str, Any]:
     }
     if attn:
         fields |= {**rope_of(attn.rope), "sliding_window": attn.window, "attention_dropout": attn.dropout}
+        if attn.rope.partial != 1.0:
+            fields["rotary_dim"] = round(attn.rope.partial * attn.head_dim)
         fields["full_attn_alpha_factor"] = m.kept_beside("attn")
         fields["full_attn_beta_factor"] = m.scale_behind("attn")
     if linear:

@@ -79,10 +79,12 @@ def _others(sources: Mapping[str, Source], types: list[str]) -> dict[str, tuple[
 
 
 def _positions(c: Config) -> ast.Call | None:
-    """The rope; a config whose rope has no base has none."""
+    """The rope; a config whose rope has no base has none, as those of the published models."""
     given = c.values.get("rope_parameters")
-    if isinstance(given, dict) and "rope_theta" in given and given["rope_theta"] is None:
-        c.ignore("rope_parameters", "max_position_embeddings")
+    inner = given if isinstance(given, dict) else {}
+    where = inner if "rope_theta" in inner else c.values
+    if "rope_theta" in where and where["rope_theta"] is None:
+        c.ignore("rope_parameters", "rope_theta", "max_position_embeddings")
         return None
     return rope(c, theta=10000.0, max_positions=65536)
 

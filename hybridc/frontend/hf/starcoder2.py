@@ -30,7 +30,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     )
     act = c.choice("hidden_act", "gelu_pytorch_tanh", ACTIVATIONS)
     mlp = plain_mlp(c.integer("intermediate_size", 12288), act, up="c_fc", down="c_proj", bias=bias)
-    c.refuse_unless("embedding_dropout", 0.0, (0, 0.0), "transformers' module has none on the embedding")
+    first = c.share("embedding_dropout", 0.0)
     # in published configs: what the family always does
     c.refuse_unless("mlp_type", "default", ["default"], "the feed-forward layer has no gate")
     c.refuse_unless("norm_type", "layer_norm", ["layer_norm"], "the norms are layer norms")
@@ -48,6 +48,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         vocab,
         [kind] * depth,
         call("layernorm", eps=c.number("norm_epsilon", 1e-5)),
+        behind_embed=call("dropout", first) if first else None,
         tied=c.flag("tie_word_embeddings", True),
         init=initial(c, 0.018042),
     )
@@ -56,6 +57,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
 def to_config(m: Found) -> dict[str, Any]:
     """The config of a spec in this family's form."""
     attn, mlp = m.op("attn"), m.op("mlp")
+    behind_embed = m.module.embed.nodes[-1].op
     return {
         **ends(m),
         **heads_of(attn),
@@ -64,6 +66,7 @@ def to_config(m: Found) -> dict[str, Any]:
         "norm_epsilon": m.op("norm").eps,
         "use_bias": attn.bias,
         "attention_dropout": attn.dropout,
+        "embedding_dropout": getattr(behind_embed, "p", 0.0),
         "residual_dropout": m.op("dropout").p if m.has("dropout") else 0.0,
         "intermediate_size": mlp.hidden,
         "hidden_act": activation_of(mlp),
