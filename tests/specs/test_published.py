@@ -96,7 +96,10 @@ def test_parameter_count_is_that_of_transformers(name):
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     with torch.device("meta"):
         peer = AutoModelForCausalLM.from_config(config)
-    assert parameter_count(hybridc.compile(SPECS / f"{name}.hyb").ir) == sum(p.numel() for p in peer.parameters())
+    # what routers correct their choice by is a parameter here and in the files, and a buffer there
+    corrections = [b for n, b in peer.named_buffers() if n.endswith("bias")]
+    tensors = [*peer.parameters(), *corrections]
+    assert parameter_count(hybridc.compile(SPECS / f"{name}.hyb").ir) == sum(t.numel() for t in tensors)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -106,17 +109,6 @@ def test_the_published_config_is_imported_as_the_spec(name):
     written = hybridc.compile(SPECS / f"{name}.hyb").ir
     # a spec's params are handles for its reader; the sizes that they stand for are compared in the blocks
     assert replace(imported, name=written.name, params=written.params) == written
-
-
-def test_a_published_mixture_has_the_published_size():
-    """mistralai/Mixtral-8x7B-v0.1: 46,702,792,704 parameters, by the hub's counter."""
-    config = dict(
-        CARRIED, model_type="mixtral", vocab_size=32000, hidden_size=4096, intermediate_size=14336,
-        num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, num_local_experts=8,
-        num_experts_per_tok=2, rope_theta=1e6, sliding_window=None, max_position_embeddings=32768,
-        output_router_logits=False, router_aux_loss_coef=0.02, hidden_act="silu", rms_norm_eps=1e-5,
-    )  # fmt: skip
-    assert parameter_count(hybridc.compile(import_config(config)).ir) == 46_702_792_704
 
 
 @pytest.mark.parametrize("name", NAMES)

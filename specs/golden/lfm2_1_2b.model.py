@@ -1,0 +1,175 @@
+"""lfm2_1_2b: 16 layers. Emitted by hybridc 0.1.0 from spec.hyb (sha256 4b37e7957441).
+Do not edit: edit the spec and compile again.
+"""
+
+from torch import nn
+from torch.nn import functional as F
+
+from hybridc.runtime import ops
+from hybridc.runtime.context import Context
+from hybridc.runtime.init import normal, ones, uniform
+from hybridc.runtime.module import LanguageModel
+
+ROPE = ops.Rope(dim=64, theta=1e6)
+
+
+class Embed(nn.Module):
+    """embed = embedding(65536, dim)"""
+
+    INIT = {"embedding.weight": normal(0.02)}
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(65536, 2048)
+
+    def forward(self, ids):
+        return self.embedding(ids)
+
+
+class ConvConv(nn.Module):
+    """conv: short_conv()"""
+
+    INIT = {
+        "in_proj.weight": normal(0.02), "conv.weight": uniform(0.5773502691896257), "out_proj.weight": normal(0.02),
+    }
+
+    def __init__(self):
+        super().__init__()
+        self.in_proj = nn.Linear(2048, 6144, bias=False)  # 2048 B, 2048 C, 2048 x rows
+        self.conv = ops.CausalConv1d(2048, 3, bias=False)
+        self.out_proj = nn.Linear(2048, 2048, bias=False)
+
+    def new_state(self, batch, max_len, device, dtype):
+        return ops.ConvState(batch, conv=(2048, 3), device=device, dtype=dtype)
+
+    def forward(self, x, ctx, state=None):
+        b, c, x = self.in_proj(x).chunk(3, dim=-1)
+        return self.out_proj(c * self.conv(b * x, ctx, state))
+
+
+class ConvMlp(nn.Module):
+    """mlp: swiglu(8192)"""
+
+    INIT = {"gate_up.weight": normal(0.02), "down.weight": normal(0.02)}
+
+    def __init__(self):
+        super().__init__()
+        self.gate_up = nn.Linear(2048, 16384, bias=False)  # 8192 gate, 8192 up rows
+        self.down = nn.Linear(8192, 2048, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class Conv(nn.Module):
+    """x += norm >> conv: short_conv()
+    x += norm >> mlp
+    """
+
+    INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.RMSNorm(2048, eps=1e-5)
+        self.conv = ConvConv()
+        self.norm_2 = nn.RMSNorm(2048, eps=1e-5)
+        self.mlp = ConvMlp()
+
+    def forward(self, x, ctx, state):
+        x = x + self.conv(self.norm(x), ctx, state.get("conv"))
+        return x + self.mlp(self.norm_2(x))
+
+
+class AttnAttn(nn.Module):
+    """attn: attention(heads=32, kv_heads=8, qk_norm=norm, rope=rope(theta=1e6))"""
+
+    INIT = {
+        "qkv.weight": normal(0.02), "q_norm.weight": ones(), "k_norm.weight": ones(), "out.weight": normal(0.02),
+    }
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(2048, 3072, bias=False)  # 2048 query, 512 key, 512 value rows
+        self.q_norm = nn.RMSNorm(64, eps=1e-5)
+        self.k_norm = nn.RMSNorm(64, eps=1e-5)
+        self.out = nn.Linear(2048, 2048, bias=False)
+
+    def new_state(self, batch, max_len, device, dtype):
+        return ops.KVState(batch, max_len, heads=8, head_dim=64, device=device, dtype=dtype)
+
+    def forward(self, x, ctx, state=None):
+        q, k, v = self.qkv(x).split((2048, 512, 512), dim=-1)
+        q, k = ops.rope(self.q_norm(q.unflatten(-1, (32, 64))), self.k_norm(k.unflatten(-1, (8, 64))), ctx.rope(ROPE))
+        v = v.unflatten(-1, (8, 64))
+        y = ops.attention(q, k, v, ctx, state, scale=0.125)
+        return self.out(y.flatten(-2))
+
+
+class AttnMlp(nn.Module):
+    """mlp: swiglu(8192)"""
+
+    INIT = {"gate_up.weight": normal(0.02), "down.weight": normal(0.02)}
+
+    def __init__(self):
+        super().__init__()
+        self.gate_up = nn.Linear(2048, 16384, bias=False)  # 8192 gate, 8192 up rows
+        self.down = nn.Linear(8192, 2048, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class Attn(nn.Module):
+    """x += norm >> attn: attention(heads=32, kv_heads=8, qk_norm=norm, rope=rope(theta=1e6))
+    x += norm >> mlp
+    """
+
+    INIT = {"norm.weight": ones(), "norm_2.weight": ones()}
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.RMSNorm(2048, eps=1e-5)
+        self.attn = AttnAttn()
+        self.norm_2 = nn.RMSNorm(2048, eps=1e-5)
+        self.mlp = AttnMlp()
+
+    def forward(self, x, ctx, state):
+        x = x + self.attn(self.norm(x), ctx, state.get("attn"))
+        return x + self.mlp(self.norm_2(x))
+
+
+class Head(nn.Module):
+    """head = norm >> lm_head(65536, tied=true)"""
+
+    INIT = {"norm.weight": ones()}
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.RMSNorm(2048, eps=1e-5)
+        self.lm_head = nn.Linear(2048, 65536, bias=False)
+
+    def forward(self, x):
+        return self.lm_head(self.norm(x))
+
+
+class Model(LanguageModel):
+    """lfm2_1_2b: (Conv Conv Attn) * 3 (Conv Attn) * 3 Conv"""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = Embed()
+        self.layers = nn.ModuleList(block() for block in (Conv, Conv, Attn) * 3 + (Conv, Attn) * 3 + (Conv,))
+        self.head = Head()
+        self.tie_weights()
+
+    def tie_weights(self):
+        self.head.lm_head.weight = self.embed.embedding.weight
+
+    def forward(self, input_ids, labels=None, *, attention_mask=None, seq=None, positions=None, cache=None):
+        ctx = Context(input_ids, attention_mask=attention_mask, seq=seq, positions=positions, cache=cache)
+        x = self.embed(ctx.input_ids)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, ctx, ctx.state(i))
+        return ctx.output(self.head(x), labels)
