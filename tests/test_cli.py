@@ -587,6 +587,18 @@ def gguf(tmp_path: Path) -> Path:
     return tmp_path / "m.gguf"
 
 
+def test_import_nemotron(run: Run, tmp_path: Path) -> None:
+    status, text, err = run("import", "nemotron", "M-M*-E")
+    assert status == 0 and err == ""
+    assert 'layers = pattern("M-M*-E", M=Mamba, "*"=Attention, "-"=Mlp, E=Moe)' in text
+    assert run("import", "nemotron", "M-M*-E", "-o", "n.hyb") == (0, "", "n.hyb: written\n")
+    assert (tmp_path / "n.hyb").read_text(encoding="utf-8") == text
+    assert run("check", "n.hyb")[0] == 0
+    for letters in ("M-X", ""):
+        status, out, err = run("import", "nemotron", letters)
+        assert status == 1 and out == "" and "HYB503" in err
+
+
 def test_import_gguf(run: Run, gguf: Path, tmp_path: Path) -> None:
     status, text, err = run("import", "gguf", gguf)
     assert status == 0 and err == "" and text.startswith("model llama {")

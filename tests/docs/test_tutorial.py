@@ -12,6 +12,7 @@ import pytest
 
 import hybridc
 from bench.smollm2 import fetch
+from hybridc.frontend.hf import families
 from tests.docs.markdown import ROOT, fences
 
 
@@ -77,6 +78,18 @@ def test_gguf_page(tmp_path: Path, environment: dict[str, str]) -> None:
     assert follow(ROOT / "docs" / "gguf.md", tmp_path, environment) == 5
     (python,) = (f.body for f in fences(ROOT / "docs" / "gguf.md") if f.language == "python")
     subprocess.run([sys.executable, "-c", python], cwd=tmp_path, env=environment, check=True)
+
+
+def test_checkpoints_page(tmp_path: Path, environment: dict[str, str]) -> None:
+    page = ROOT / "docs" / "checkpoints.md"
+    (tmp_path / "public").symlink_to(ROOT / "tests" / "frontend" / "hf" / "goldens" / "jamba_aux")
+    assert follow(page, tmp_path, environment, python=True) == 6
+    named = set(
+        re.findall(
+            r"`(\w+)`", page.read_text(encoding="utf-8").partition("Families, by")[2].partition("Nemotron-H's")[0]
+        )
+    )
+    assert named == {*families(), "model_type"}
 
 
 def test_transformers_page(tmp_path: Path, environment: dict[str, str]) -> None:
