@@ -164,7 +164,7 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """bamba_9b: Mamba * 9 (Attention Mamba Mamba Mamba Mamba Mamba Mamba Mamba Mamba) * 2 Attention Mamba * 4"""
+    """bamba_9b: Mamba (Mamba Mamba Mamba Mamba Mamba Mamba Mamba Mamba Attention) * 3 Mamba * 4"""
 
     def __init__(self):
         super().__init__()

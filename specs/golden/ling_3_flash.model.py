@@ -295,8 +295,8 @@ class Head(nn.Module):
 
 
 class Model(LanguageModel):
-    """ling_3_flash: KdaDense * 2 (KdaSparse KdaSparse KdaSparse AttnSparse KdaSparse KdaSparse) * 6 KdaSparse * 3
-    AttnSparse
+    """ling_3_flash: KdaDense * 2 KdaSparse * 3 AttnSparse (KdaSparse KdaSparse KdaSparse KdaSparse KdaSparse
+    AttnSparse) * 6
     """
 
     def __init__(self):

@@ -63,6 +63,9 @@ def test_folding_finds_the_period():
     assert fold(["M", "M", "M", "A"] * 8) == "(M M M A) * 8"
     assert fold(["H"] * 36) == "H * 36"
     assert fold(["A", "M", "M", "M", "B"]) == "A M * 3 B"
+    # Ling 3 and Bamba: what stands before the period is no part of it
+    assert fold(["D", "D", *"MMMA", *"MMMMMA" * 6]) == "D * 2 M * 3 A (M M M M M A) * 6"
+    assert fold([*"M" * 9, *("A" + "M" * 8) * 2, *"AMMMM"]) == "M (M M M M M M M M A) * 3 M * 4"
 
 
 dims = st.builds(

@@ -223,6 +223,11 @@ class Config:
         for name, value in self.values.items():
             if name == "attention_dropout" and not value:
                 continue  # in the config of many a family without attention
+            if name == "quantization_config" and name not in self.taken and isinstance(value, dict):
+                method = _short(value.get("quant_method", "a method without a name"))
+                help = "give a checkpoint in fp32, bf16 or fp16, such as one that has been dequantized"
+                self.sink.report("HYB503", NO_SPAN, f"the weights are quantized by {method}", help)
+                continue
             if name not in self.taken and (self.within or name not in IGNORED):
                 label = f"the field `{name}` is not known to {whose}"
                 hint = did_you_mean(name, self.taken)

@@ -43,7 +43,7 @@ def test_the_families():
         ({"model_type": "config"}, "HYB501", "config"),
         ({"frobnicate": 3}, "HYB502", "frobnicate"),
         ({"rms_norm_epsilon": 1e-3}, "HYB502", "rms_norm_eps"),
-        ({"quantization_config": {"bits": 4}}, "HYB502", "quantization_config"),
+        ({"quantization_config": {"quant_method": "fp8", "bits": 8}}, "HYB503", "quantized by 'fp8'"),
         ({"hidden_act": "mish"}, "HYB503", "mish"),
         ({"hidden_size": "wide"}, "HYB503", "hidden_size"),
         ({"hidden_size": True}, "HYB503", "hidden_size"),
