@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hybridc.codegen.forward_code import WIDTH, forward_lines
 from hybridc.codegen.init_code import filler
-from hybridc.ir.emit import ClassBody, Emit, quote
+from hybridc.ir.emit import ClassBody, Emit, broken, quote
 from hybridc.ir.folding import fold, runs
 from hybridc.ir.graph import Block, Module
 from hybridc.ir.ops.base import Param
@@ -48,7 +48,8 @@ def emit_model(module: Module, origin: str) -> str:
         _block_class(file, block)
     file.classes.append(_model_class(module))
     body = "\n\n\n".join(file.classes)
-    constants = "".join(f"{name} = {text}\n" for text, name in file.emit.constants.items())
+    named = (broken(f"{name} = {text}", WIDTH + 4) for text, name in file.emit.constants.items())
+    constants = "".join(f"{line}\n" for lines in named for line in lines)
     parts = [*docstring(origin.splitlines()), "", *_imports(body + constants)]
     head = "\n".join(parts)
     return f"{head}\n\n{constants}\n\n{body}\n" if constants else f"{head}\n\n\n{body}\n"
@@ -56,7 +57,9 @@ def emit_model(module: Module, origin: str) -> str:
 
 def _imports(text: str) -> list[str]:
     """Import lines for what the text uses."""
-    fillers = sorted({m for m in re.findall(r"\b(a_log_range|a_log|dt_bias|normal|ones|uniform|zeros)\(", text)})
+    fillers = sorted(
+        {m for m in re.findall(r"\b(a_log_range|a_log|dt_bias|normal|ones|softplus_decay|uniform|zeros)\(", text)}
+    )
     lines = ["import torch"] if re.search(r"\btorch\.", text) else []
     lines.append("from torch import nn")
     if re.search(r"\bF\.", text):
@@ -132,7 +135,7 @@ def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[P
     sections = [
         _init_table([(p.name, p) for p in rest], file.module),
         _constructor(members, {p.name.partition(".")[0] for p in params if p.own} if mixed else None),
-        [f"def forward({arguments}):", *(f"    {line}" for line in body.forward)],
+        [f"def forward({arguments}):", *(f"    {part}" for line in body.forward for part in broken(line, WIDTH - 4))],
     ]
     if body.state:
         sections.insert(2, ["def new_state(self, batch, max_len, device, dtype):", *_returned(body.state)])
@@ -143,7 +146,8 @@ def _constructor(members: list[str], own: set[str] | None = None) -> list[str]:
     """`__init__` with its members. All but those in `own`, if given, are taken from `shared`, an earlier layer, if
     there is one."""
     if own is None:
-        return ["def __init__(self):", "    super().__init__()", *(f"    {m}" for m in members)]
+        lines = (part for m in members for part in broken(m, WIDTH - 4))
+        return ["def __init__(self):", "    super().__init__()", *(f"    {line}" for line in lines)]
     paths = {m: m.removeprefix("self.").partition(" = ")[0] for m in members}
     made = [m for m, path in paths.items() if path not in own and not m.endswith(" = nn.Module()")]
     ours, theirs = ([f"{owner}.{paths[m]}" for m in made] for owner in ("self", "shared"))

@@ -11,7 +11,9 @@ from hybridc.runtime.context import Context
 from hybridc.runtime.init import normal, ones, zeros
 from hybridc.runtime.module import LanguageModel
 
-ROPE = ops.Rope(dim=64, theta=10000.0, kind="yarn", factor=40.0, original_max=4096, attention_factor=1.0, interleaved=True)
+ROPE = ops.Rope(
+    dim=64, theta=10000.0, kind="yarn", factor=40.0, original_max=4096, attention_factor=1.0, interleaved=True
+)
 
 
 class Embed(nn.Module):

@@ -108,7 +108,9 @@ class GlobalAttn(nn.Module):
 
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((1024, 256, 256), dim=-1)
-        q, k = ops.rope(self.q_norm(q.unflatten(-1, (4, 256))), self.k_norm(k.unflatten(-1, (1, 256))), ctx.rope(ROPE_2))
+        q, k = ops.rope(
+            self.q_norm(q.unflatten(-1, (4, 256))), self.k_norm(k.unflatten(-1, (1, 256))), ctx.rope(ROPE_2)
+        )
         v = v.unflatten(-1, (1, 256))
         y = ops.attention(q, k, v, ctx, state, scale=0.0625)
         return self.out(y.flatten(-2))

@@ -66,7 +66,9 @@ class LocalMoe(nn.Module):
     def __init__(self):
         super().__init__()
         self.router = nn.Linear(2880, 32, bias=True)
-        self.experts = ops.Experts(32, 2880, 2880, act="silu", gated=True, bias=True, beta=1.702, limit=7.0, up_offset=1.0)
+        self.experts = ops.Experts(
+            32, 2880, 2880, act="silu", gated=True, bias=True, beta=1.702, limit=7.0, up_offset=1.0
+        )
 
     def forward(self, x, ctx):
         logits = F.linear(x.float(), self.router.weight.float(), self.router.bias.float())
@@ -132,7 +134,9 @@ class GlobalMoe(nn.Module):
     def __init__(self):
         super().__init__()
         self.router = nn.Linear(2880, 32, bias=True)
-        self.experts = ops.Experts(32, 2880, 2880, act="silu", gated=True, bias=True, beta=1.702, limit=7.0, up_offset=1.0)
+        self.experts = ops.Experts(
+            32, 2880, 2880, act="silu", gated=True, bias=True, beta=1.702, limit=7.0, up_offset=1.0
+        )
 
     def forward(self, x, ctx):
         logits = F.linear(x.float(), self.router.weight.float(), self.router.bias.float())

@@ -53,7 +53,9 @@ class KdaDenseKda(nn.Module):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 128, 128), dim=-1)
         q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
         f = (self.f_up(f).float() + self.dt_bias).unflatten(-1, (32, 128))
-        y = ops.gated_delta_rule(q, k, v, -self.A_log.float().exp()[:, None] * F.softplus(f), b.float().sigmoid(), ctx, state)
+        y = ops.gated_delta_rule(
+            q, k, v, -self.A_log.float().exp()[:, None] * F.softplus(f), b.float().sigmoid(), ctx, state
+        )
         return self.out_proj(self.norm(y, self.z_up(z).view_as(y)).flatten(-2))
 
 
@@ -119,7 +121,9 @@ class KdaSparseKda(nn.Module):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 128, 128), dim=-1)
         q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
         f = (self.f_up(f).float() + self.dt_bias).unflatten(-1, (32, 128))
-        y = ops.gated_delta_rule(q, k, v, -self.A_log.float().exp()[:, None] * F.softplus(f), b.float().sigmoid(), ctx, state)
+        y = ops.gated_delta_rule(
+            q, k, v, -self.A_log.float().exp()[:, None] * F.softplus(f), b.float().sigmoid(), ctx, state
+        )
         return self.out_proj(self.norm(y, self.z_up(z).view_as(y)).flatten(-2))
 
 

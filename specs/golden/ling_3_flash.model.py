@@ -52,7 +52,9 @@ class KdaDenseKda(nn.Module):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 4096, 4096), dim=-1)
         q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
         f = (f.float() + self.dt_bias).unflatten(-1, (32, 128))
-        y = ops.gated_delta_rule(q, k, v, -5.0 * (self.A_log.float().exp()[:, None] * f).sigmoid(), b.float().sigmoid(), ctx, state)
+        y = ops.gated_delta_rule(
+            q, k, v, -5.0 * (self.A_log.float().exp()[:, None] * f).sigmoid(), b.float().sigmoid(), ctx, state
+        )
         return self.out_proj(self.norm(y, z.view_as(y)).flatten(-2))
 
 
@@ -115,7 +117,9 @@ class KdaSparseKda(nn.Module):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 4096, 4096), dim=-1)
         q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
         f = (f.float() + self.dt_bias).unflatten(-1, (32, 128))
-        y = ops.gated_delta_rule(q, k, v, -5.0 * (self.A_log.float().exp()[:, None] * f).sigmoid(), b.float().sigmoid(), ctx, state)
+        y = ops.gated_delta_rule(
+            q, k, v, -5.0 * (self.A_log.float().exp()[:, None] * f).sigmoid(), b.float().sigmoid(), ctx, state
+        )
         return self.out_proj(self.norm(y, z.view_as(y)).flatten(-2))
 
 

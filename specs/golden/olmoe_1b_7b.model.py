@@ -45,7 +45,9 @@ class LayerAttn(nn.Module):
 
     def forward(self, x, ctx, state=None):
         q, k, v = self.qkv(x).split((2048, 2048, 2048), dim=-1)
-        q, k = ops.rope(self.q_norm(q).unflatten(-1, (16, 128)), self.k_norm(k).unflatten(-1, (16, 128)), ctx.rope(ROPE))
+        q, k = ops.rope(
+            self.q_norm(q).unflatten(-1, (16, 128)), self.k_norm(k).unflatten(-1, (16, 128)), ctx.rope(ROPE)
+        )
         v = v.unflatten(-1, (16, 128))
         y = ops.attention(q, k, v, ctx, state, scale=0.08838834764831845)
         return self.out(y.flatten(-2))
