@@ -28,6 +28,8 @@ mixers = st.sampled_from(
         "mamba(state=2)",
         "mamba(state=3, norm=rmsnorm())",
         "mamba(state=2, norm=rmsnorm(affine=false, eps=0.01))",
+        "rg_lru(blocks=4)",
+        "rg_lru(blocks=2, inner=6, conv=2, act=relu2, c=3.0, conv_bias=false, proj_bias=false)",
         "attention(heads=4, adapter=lora(2))",
         "swiglu(12, adapter=lora(3))",
         "moe(experts=4, hidden=5, top_k=2, latent=6, latent_bias=true, shared=4, shared_bias=true, gated=false)",

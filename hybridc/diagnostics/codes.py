@@ -221,7 +221,7 @@ CODES: dict[str, Code] = {
     ),
     "HYB206": Code(
         "groups do not divide channels",
-        "A grouped norm cuts its channels into equal groups.",
+        "A grouped norm cuts its channels into equal groups, and so do gates in blocks.",
         "gated_rmsnorm(gate=z, groups=3)",
     ),
     "HYB207": Code(

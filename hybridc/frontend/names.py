@@ -10,7 +10,8 @@ from hybridc.diagnostics import Sink, Span
 
 MODULE_NAMES = frozenset(
     """
-    torch nn F ops Context LanguageModel Model Embed Head ROPE a_log a_log_range dt_bias normal uniform ones zeros
+    torch nn F ops Context LanguageModel Model Embed Head ROPE a_log a_log_range dt_bias softplus_decay normal uniform
+    ones zeros
     """.split()  # noqa: SIM905
 )
 """What stands at the top of every emitted model.py."""

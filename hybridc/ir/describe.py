@@ -15,6 +15,7 @@ WIDTH = 512
 
 SAMPLES: dict[str, object] = {
     "heads": 8,
+    "blocks": 8,
     "out": 256,
     "hidden": 1024,
     "experts": 8,

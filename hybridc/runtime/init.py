@@ -85,3 +85,15 @@ class dt_bias:
     def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
         dt = _uniform(tensor, math.log(self.low), math.log(self.high), generator).exp().clamp(min=self.floor)
         tensor.copy_(dt + torch.log(-torch.expm1(-dt)))
+
+
+@dataclass(frozen=True)
+class softplus_decay:
+    """The x with exp(-c softplus(x)) ~ U(low, high): decays of the RG-LRU whose gate is open (De et al., 2024)."""
+
+    low: float
+    high: float
+    c: float
+
+    def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
+        tensor.copy_((_uniform(tensor, self.low, self.high, generator).log() / -self.c).expm1().log())

@@ -121,6 +121,7 @@ ERRORS = [
     (spec("x += norm >> linear(32)"), "HYB205", None),
     (spec("z = norm >> linear(96)\n    x += gated_rmsnorm(gate=z)"), "HYB205", None),
     (spec("x += gated_rmsnorm(gate=x, groups=3)"), "HYB206", "groups=3"),
+    (spec("x += norm >> rg_lru(blocks=7)"), "HYB206", "blocks=7"),
     (spec("x += norm >> moe(experts=4, hidden=32, top_k=5)"), "HYB207", "top_k=5"),
     (spec(embed="rmsnorm()"), "HYB208", None),
     (spec("x += embedding(320)"), "HYB208", "embedding(320)"),

@@ -131,7 +131,8 @@ def test_costs_count_shared_weights_once():
 
 
 def test_the_table_adds_up_and_the_states_are_those_of_the_cache():
-    made = compiled("block A { x += norm >> (attention(heads=4, window=8) | mamba2(heads=4, head_dim=16, state=8)) }")
+    mixers = "attention(heads=4, window=8) | mamba2(heads=4, head_dim=16, state=8) | rg_lru(blocks=4, inner=24, conv=3)"
+    made = compiled(f"block A {{ x += norm >> ({mixers}) }}")
     rows = block_table(made.ir, batch=2, seq=32)
     heads = [r for r in rows if not r.op]
     for head in heads:

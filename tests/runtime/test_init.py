@@ -44,9 +44,23 @@ def test_dt_bias_is_the_inverse_softplus_of_a_log_uniform_step():
     assert floored.min() >= 0.05 * 0.999 and (floored < 0.0501).float().mean() > 0.5
 
 
+def test_softplus_decay_is_uniform_in_the_decay_of_an_open_gate():
+    a = torch.exp(-8.0 * F.softplus(filled(init.softplus_decay(0.9, 0.999, 8.0), 40000)))
+    assert a.min() >= 0.9 - 1e-5 and a.max() <= 0.999 + 1e-5
+    assert a.mean().item() == pytest.approx(0.9495, abs=1e-3)
+    assert a.std().item() == pytest.approx(0.099 / 12**0.5, rel=0.02)
+
+
 @pytest.mark.parametrize(
     "filler",
-    [init.normal(0.02), init.uniform(0.5), init.zeros(), init.a_log(1.0, 16.0), init.dt_bias(0.001, 0.1, 1e-4)],
+    [
+        init.normal(0.02),
+        init.uniform(0.5),
+        init.zeros(),
+        init.a_log(1.0, 16.0),
+        init.dt_bias(0.001, 0.1, 1e-4),
+        init.softplus_decay(0.9, 0.999, 8.0),
+    ],
 )
 def test_a_filler_is_written_as_it_is_made(filler):
     assert eval(repr(filler), vars(init)) == filler

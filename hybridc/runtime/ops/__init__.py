@@ -10,12 +10,14 @@ from hybridc.runtime.ops.lightning_attention import alibi_slopes, lightning_atte
 from hybridc.runtime.ops.lora import Lora
 from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
 from hybridc.runtime.ops.norms import GatedRMSNorm, ZeroCenteredRMSNorm
+from hybridc.runtime.ops.rg_lru import BlockLinear, rg_lru
 from hybridc.runtime.ops.rope import Rope, rope
 from hybridc.runtime.ops.selective_scan import selective_scan
 from hybridc.runtime.ops.ssd import ssd
 
 __all__ = [
     "BitLinear",
+    "BlockLinear",
     "CausalConv1d",
     "ConvState",
     "Experts",
@@ -32,6 +34,7 @@ __all__ = [
     "gated_delta_rule",
     "latent_attention",
     "lightning_attention",
+    "rg_lru",
     "rope",
     "selective_scan",
     "sigmoid_topk",
