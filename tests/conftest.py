@@ -1,6 +1,5 @@
 """Settings that all tests share."""
 
-# ruff: noqa: E402
 import os
 import tempfile
 

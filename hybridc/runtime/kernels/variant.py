@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALIGNED = 16
-"""Bytes to which pointers, and elements to which strides marked `:16` in a signature, are aligned: loads of 128 bits."""
-
 
 @dataclass(frozen=True)
 class Variant:
