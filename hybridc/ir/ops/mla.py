@@ -43,6 +43,8 @@ class MLA(Op):
             check.error("HYB203", "rope", label, "use an even rope_dim")
         if self.rope is not None:
             self.rope.check_factors(self.rope_dim, check)
+        if self.dropout >= 1.0:
+            check.error("HYB112", "dropout", f"expected less than 1, got {self.dropout}", "use a share below 1")
         scale = self.scale or (self.nope_dim + self.rope_dim) ** -0.5
         return dataclasses.replace(self, value_dim=self.value_dim or self.nope_dim, scale=scale)
 

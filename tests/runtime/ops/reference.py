@@ -22,6 +22,21 @@ def attention(q, k, v, scale, window=None, softcap=None, sinks=None):
     return torch.stack(rows).view(*q.shape[:2], -1)
 
 
+def turned(x, frequencies, positions=None, interleaved=False, magnitude=1.0):
+    """x [S, H, D], whose first pairs of channels (i, i + n), or neighbours, are complex numbers that are turned by
+    position times frequency; frequencies [n] or [S, n]."""
+    positions = torch.arange(x.shape[0]) if positions is None else positions
+    angles = positions.double()[:, None, None] * frequencies.double().view(-1, 1, frequencies.shape[-1])
+    n = angles.shape[-1]
+    first = range(0, 2 * n, 2) if interleaved else range(n)
+    second = range(1, 2 * n, 2) if interleaved else range(n, 2 * n)
+    pairs = torch.complex(x[..., list(first)].double(), x[..., list(second)].double())
+    pairs = pairs * torch.polar(torch.full_like(angles, magnitude), angles)
+    out = x.double().clone()
+    out[..., list(first)], out[..., list(second)] = pairs.real, pairs.imag
+    return out
+
+
 def ssd(x, dt, a, b, c, d, state=None):
     """x [S, H, P], dt [S, H], a and d [H], b and c [S, G, N], state [H, P, N] -> y [S, H, P] and the last state."""
     x, dt, a, b, c, d = (t.double() for t in (x, dt, a, b, c, d))
@@ -81,6 +96,25 @@ def conv(x, weight, bias):
         terms = [weight[:, k] * x[t - taps + 1 + k] for k in range(taps) if t - taps + 1 + k >= 0]
         rows.append(sum(terms) if bias is None else sum(terms) + bias.double())
     return torch.stack(rows)
+
+
+def route(logits, k, scores, *, renormalize=True, eps=0.0, bias=None, groups=1, top_groups=1, scaling=1.0):
+    """logits [T, E] -> weights [T, k] and choices [T, k], the best first, chosen as in DeepSeek-V3, 2024."""
+
+    def best(values, n, among=None):
+        return sorted(range(len(values)) if among is None else among, key=lambda e: -values[e])[:n]
+
+    rows, choices = [], []
+    for x in logits.double():
+        s = torch.exp(x) / torch.exp(x).sum() if scores == "softmax" else 1 / (1 + torch.exp(-x))
+        ranked = (s if bias is None else s + bias.double()).tolist()
+        size = len(ranked) // groups
+        two_best = [sum(sorted(ranked[g * size : g * size + size])[-2:]) for g in range(groups)]
+        allowed = best(two_best, top_groups)
+        chosen = best(ranked, k, [e for e in range(len(ranked)) if e // size in allowed])
+        rows.append(s[chosen] * scaling / (s[chosen].sum() + eps if renormalize else 1.0))
+        choices.append(chosen)
+    return torch.stack(rows), torch.tensor(choices)
 
 
 def experts(x, weights, ids, gate_up, down):
