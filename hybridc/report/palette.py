@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-FAMILIES = {
-    "attention": "attention",
-    "mamba2": "ssm",
-    "mamba": "ssm",
-    "mlp": "mlp",
-    "moe": "moe",
-    "embedding": "ends",
-    "lm_head": "ends",
-    "linear": "linear",
-    "rmsnorm": "norm",
-    "layernorm": "norm",
-    "gated_rmsnorm": "norm",
-}
-"""Family of each op kind; what is not listed is "glue" when it has no parameters and "other" when it has."""
+from hybridc.ir.ops.base import OPS
 
 TITLES = {
     "attention": "attention",
-    "ssm": "state space (Mamba)",
+    "recurrence": "recurrence and convolution",
     "mlp": "feed-forward",
     "moe": "mixture of experts",
     "ends": "embedding and head",
@@ -31,7 +18,7 @@ TITLES = {
 
 LIGHT = {
     "attention": "#f2a65a",
-    "ssm": "#58a6c9",
+    "recurrence": "#58a6c9",
     "mlp": "#8fbf7f",
     "moe": "#c58ad6",
     "ends": "#b9b4a7",
@@ -42,7 +29,7 @@ LIGHT = {
 }
 DARK = {
     "attention": "#b5702a",
-    "ssm": "#2c7396",
+    "recurrence": "#2c7396",
     "mlp": "#4c7f3f",
     "moe": "#86489a",
     "ends": "#6c675b",
@@ -57,5 +44,6 @@ TERMINAL = ("cyan", "yellow", "magenta", "green", "blue", "red", "bright_cyan", 
 
 
 def family(kind: str, *, parameters: bool = True) -> str:
-    """The family of an op kind."""
-    return FAMILIES.get(kind, "other" if parameters else "glue")
+    """The family of an op kind; "glue" for one that names none and has no parameters."""
+    found = OPS[kind].family if kind in OPS else "other"
+    return "glue" if found == "other" and not parameters else found

@@ -18,7 +18,7 @@ def _below(name: str, params: tuple[Param, ...]) -> list[Param]:
     return [dataclasses.replace(p, name=f"{name}.{p.name}") for p in params]
 
 
-@op("attention")
+@op("attention", "attention")
 class Attention(Op):
     """Causal softmax attention (Vaswani et al., 2017; grouped queries: Ainslie et al., 2023).
 

@@ -100,6 +100,7 @@ class Op:
     """One kind of op. Subclasses are frozen dataclasses registered with `@op`."""
 
     kind: ClassVar[str]
+    family: ClassVar[str]
     operands: ClassVar[tuple[str, ...]] = ("x",)
     """Names of the operands: the first is piped in, the others are given by keyword; ("...",) takes any number."""
     record: ClassVar[bool] = False
@@ -169,12 +170,15 @@ T = TypeVar("T", bound=type[Op])
 
 
 @dataclass_transform(frozen_default=True)
-def op(kind: str, **aliases: dict[str, Any]) -> Callable[[T], T]:
-    """Class decorator: makes a frozen dataclass of the definition and registers it under `kind` and its aliases."""
+def op(kind: str, family: str = "other", **aliases: dict[str, Any]) -> Callable[[T], T]:
+    """Class decorator: makes a frozen dataclass of the definition and registers it under `kind` and its aliases.
+
+    `family` is what pictures group the op with: attention, recurrence, mlp, moe, ends, linear, norm or other.
+    """
 
     def register(cls: T) -> T:
         made = dataclass(frozen=True)(cls)
-        made.kind = kind
+        made.kind, made.family = kind, family
         OPS[kind] = made
         for name, attributes in aliases.items():
             ALIASES[name] = (kind, attributes)

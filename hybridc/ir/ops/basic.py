@@ -9,7 +9,7 @@ from hybridc.ir.emit import ADD, ATOM, MUL, Code, Emit, call, lit
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Widths, op
 
 
-@op("linear")
+@op("linear", "linear")
 class Linear(Op):
     """y = x Wᵀ + b. Weight [out, in]."""
 

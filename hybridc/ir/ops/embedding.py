@@ -8,7 +8,7 @@ from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Widths, op
 from hybridc.ir.types import TensorType, activation
 
 
-@op("embedding")
+@op("embedding", "ends")
 class Embedding(Op):
     """Rows of a table by token id: ids [B, S] -> scale x [B, S, dim]. Weight [vocab, dim]."""
 
@@ -36,7 +36,7 @@ class Embedding(Op):
         return Code(rows, ATOM) if self.scale == 1.0 else Code(f"{lit(self.scale)} * {rows}", MUL)
 
 
-@op("lm_head")
+@op("lm_head", "ends")
 class LMHead(Op):
     """Logits over the vocabulary: scale (x Wᵀ + b), then c tanh(logit / c) with a `softcap` c (Gemma 2).
 

@@ -12,7 +12,7 @@ from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
 
 
-@op("gated_delta_net")
+@op("gated_delta_net", "recurrence")
 class GatedDeltaNet(Op):
     """S ← exp(g_t) S, S ← S + β_t k_t (v_t - k_tᵀ S)ᵀ, y_t = q_tᵀ S per head; q, k and v from a causal convolution.
 

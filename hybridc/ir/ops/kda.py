@@ -12,7 +12,7 @@ from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
 
 
-@op("kda")
+@op("kda", "recurrence")
 class KDA(Op):
     """S ← diag(exp(g_t)) S, S ← S + β_t k_t (v_t - k_tᵀ S)ᵀ, y_t = q_tᵀ S per head; q, k, v from a causal convolution.
 

@@ -12,7 +12,7 @@ from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import RMSNorm
 
 
-@op("lightning_attention")
+@op("lightning_attention", "recurrence")
 class LightningAttention(Op):
     """y_t = q_t Σ over s <= t of exp(-slope (t - s)) k_s v_sᵀ per head, normed, gated with a sigmoid, projected.
 

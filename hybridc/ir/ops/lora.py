@@ -10,7 +10,7 @@ from hybridc.ir.emit import call
 from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, op
 
 
-@op("lora")
+@op("lora", "linear")
 class Lora(Op):
     """Adds up(down(x)) to a projection of x (Hu et al., 2021); in a shared block each layer has an adapter of its own.
 

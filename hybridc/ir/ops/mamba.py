@@ -12,7 +12,7 @@ from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, Stat
 from hybridc.ir.ops.norms import RMSNorm
 
 
-@op("mamba")
+@op("mamba", "recurrence")
 class Mamba(Op):
     """h_t = exp(dt_t A) h_{t-1} + dt_t B_t x_t; y_t = C_t h_t + D x_t, per channel, gated with silu(z).
 

@@ -11,7 +11,7 @@ from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, Stat
 from hybridc.ir.ops.norms import GatedRMSNorm
 
 
-@op("mamba2")
+@op("mamba2", "recurrence")
 class Mamba2(Op):
     """h_t = exp(dt_t A) h_{t-1} + dt_t B_t ⊗ x_t; y_t = C_t h_t + D x_t, per head, with x, B and C from a causal
     convolution.

@@ -12,7 +12,7 @@ from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTenso
 from hybridc.ir.ops.rope import Rope
 
 
-@op("mla")
+@op("mla", "attention")
 class MLA(Op):
     """Causal attention with keys [up_k c, k_rope] and values up_v c of a latent c = norm(down x) (DeepSeek-V2, 2024).
 

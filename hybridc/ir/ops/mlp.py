@@ -22,6 +22,7 @@ ACTIVATIONS = {
 
 @op(
     "mlp",
+    "mlp",
     swiglu={"act": "silu", "gated": True},
     geglu={"act": "gelu", "gated": True},
 )

@@ -11,7 +11,7 @@ from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS, MLP
 
 
-@op("moe")
+@op("moe", "moe")
 class MoE(Op):
     """Σ over the top_k experts of weight · expert(x), and a shared expert when `shared` is not 0.
 

@@ -9,7 +9,7 @@ from hybridc.ir.emit import call, quote
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
 
 
-@op("rmsnorm")
+@op("rmsnorm", "norm")
 class RMSNorm(Op):
     """x / sqrt(mean(x²) + eps) · weight over the last dim (Zhang and Sennrich, 2019).
 
@@ -39,7 +39,7 @@ class RMSNorm(Op):
         return call("nn.RMSNorm", ins[0], eps=self.eps, **plain)
 
 
-@op("layernorm")
+@op("layernorm", "norm")
 class LayerNorm(Op):
     """(x - mean) / sqrt(var + eps) · weight + bias over the last dim (Ba et al., 2016)."""
 
@@ -57,7 +57,7 @@ class LayerNorm(Op):
         return call("nn.LayerNorm", ins[0], eps=self.eps, bias=self.bias)
 
 
-@op("gated_rmsnorm")
+@op("gated_rmsnorm", "norm")
 class GatedRMSNorm(Op):
     """rmsnorm(x · act(gate)) when `gate_first`, else rmsnorm(x) · act(gate), per group of channels (Mamba-2: silu)."""
 

@@ -14,7 +14,7 @@ LOW, HIGH = 0.9, 0.999
 """Between these the decays of open gates start (section 2.4)."""
 
 
-@op("rg_lru")
+@op("rg_lru", "recurrence")
 class RGLRU(Op):
     """out(act(y) · h), where y and u are projections, h_t = a_t h_{t-1} + sqrt(1 - a_t²) σ(i_t) v_t for each channel,
     v a causal convolution of u, a_t = exp(-c softplus(Λ) σ(r_t)); i and r are projections of v in `blocks` blocks.

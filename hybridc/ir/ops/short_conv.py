@@ -7,7 +7,7 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
 from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Split, StateTensor, Widths, op
 
 
-@op("short_conv")
+@op("short_conv", "recurrence")
 class ShortConv(Op):
     """y = out(C · conv(B · x)), where B, C and x are projections of the input and conv is causal, one filter a channel.
 
