@@ -121,7 +121,7 @@ class ConvState:
 
     def __init__(self, batch: int, *, conv: tuple[int, int], device: torch.device, dtype: torch.dtype) -> None:
         channels, taps = conv
-        self.conv = torch.zeros(batch, taps - 1, channels, device=device)
+        self.conv = torch.zeros(batch, taps - 1, channels, device=device, dtype=torch.float32)
 
     def keep_conv(self, last: Tensor) -> None:
         """The last inputs of the new tokens, [batch, taps - 1, channels]."""
@@ -142,7 +142,7 @@ class ScanState:
     """A scan's state [batch, ...], fp32."""
 
     def __init__(self, batch: int, *, ssm: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
-        self.ssm = torch.zeros(batch, *ssm, device=device)
+        self.ssm = torch.zeros(batch, *ssm, device=device, dtype=torch.float32)
 
     def keep_ssm(self, last: Tensor) -> None:
         """The states behind the new tokens, [batch, ...state] or a reshape of it."""
@@ -169,8 +169,8 @@ class MambaState:
         self, batch: int, *, conv: tuple[int, int], ssm: tuple[int, ...], device: torch.device, dtype: torch.dtype
     ) -> None:  # fmt: skip
         channels, taps = conv
-        self.conv = torch.zeros(batch, taps - 1, channels, device=device)
-        self.ssm = torch.zeros(batch, *ssm, device=device)
+        self.conv = torch.zeros(batch, taps - 1, channels, device=device, dtype=torch.float32)
+        self.ssm = torch.zeros(batch, *ssm, device=device, dtype=torch.float32)
 
     def keep_ssm(self, last: Tensor) -> None:
         """The states behind the new tokens, [batch, ...state] or a reshape of it."""

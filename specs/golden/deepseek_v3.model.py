@@ -173,7 +173,7 @@ class SparseMoe(nn.Module):
         self.shared = SparseMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(
             logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4, scaling=2.5
         )

@@ -192,7 +192,7 @@ class SsmMoeMoe(nn.Module):
         self.experts = ops.Experts(8, 160, 160, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=8, aux_coef=0.01, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

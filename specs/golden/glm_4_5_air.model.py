@@ -137,7 +137,7 @@ class SparseMoe(nn.Module):
         self.shared = SparseMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias)
         ctx.router_stats("moe", logits, ids, experts=128, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids) + self.shared(x)

@@ -4,7 +4,6 @@ Do not edit: edit the spec and compile again.
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from hybridc.runtime import ops
 from hybridc.runtime.context import Context
@@ -71,7 +70,7 @@ class LocalMoe(nn.Module):
         )
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float(), self.router.bias.float())
+        logits = ops.router_logits(x, self.router.weight, self.router.bias)
         weights, ids = ops.softmax_topk(logits, 4, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -139,7 +138,7 @@ class GlobalMoe(nn.Module):
         )
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float(), self.router.bias.float())
+        logits = ops.router_logits(x, self.router.weight, self.router.bias)
         weights, ids = ops.softmax_topk(logits, 4, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

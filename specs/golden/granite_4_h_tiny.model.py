@@ -69,7 +69,7 @@ class MambaMoe(nn.Module):
         self.experts = ops.Experts(64, 1536, 512, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 6, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=64, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -144,7 +144,7 @@ class AttentionMoe(nn.Module):
         self.experts = ops.Experts(64, 1536, 512, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 6, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=64, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

@@ -145,7 +145,7 @@ class MambaMoeMoe(nn.Module):
         self.experts = ops.Experts(16, 4096, 14336, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=False)
         ctx.router_stats("moe", logits, ids, experts=16, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

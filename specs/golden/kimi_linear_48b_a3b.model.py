@@ -161,7 +161,7 @@ class KdaSparseMoe(nn.Module):
         self.shared = KdaSparseMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(
             logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, scaling=2.446
         )
@@ -253,7 +253,7 @@ class AttnSparseMoe(nn.Module):
         self.shared = AttnSparseMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(
             logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, scaling=2.446
         )

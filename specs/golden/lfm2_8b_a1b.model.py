@@ -123,7 +123,7 @@ class AttnSparseMoe(nn.Module):
         self.experts = ops.Experts(32, 2048, 1792, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(logits, 4, renormalize=True, eps=1e-6, bias=self.correction_bias)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -185,7 +185,7 @@ class ConvSparseMoe(nn.Module):
         self.experts = ops.Experts(32, 2048, 1792, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(logits, 4, renormalize=True, eps=1e-6, bias=self.correction_bias)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

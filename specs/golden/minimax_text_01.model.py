@@ -62,7 +62,7 @@ class LinearMoe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -128,7 +128,7 @@ class Linear_2Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -195,7 +195,7 @@ class Linear_3Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -262,7 +262,7 @@ class Linear_4Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -329,7 +329,7 @@ class Linear_5Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -396,7 +396,7 @@ class Linear_6Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -463,7 +463,7 @@ class Linear_7Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -527,7 +527,7 @@ class FullMoe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -591,7 +591,7 @@ class Linear_8Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -658,7 +658,7 @@ class Linear_9Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -725,7 +725,7 @@ class Linear_10Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -792,7 +792,7 @@ class Linear_11Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -859,7 +859,7 @@ class Linear_12Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -926,7 +926,7 @@ class Linear_13Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -993,7 +993,7 @@ class Linear_14Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1060,7 +1060,7 @@ class Linear_15Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1127,7 +1127,7 @@ class Linear_16Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1194,7 +1194,7 @@ class Linear_17Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1261,7 +1261,7 @@ class Linear_18Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1328,7 +1328,7 @@ class Linear_19Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1395,7 +1395,7 @@ class Linear_20Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1462,7 +1462,7 @@ class Linear_21Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1529,7 +1529,7 @@ class Linear_22Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1596,7 +1596,7 @@ class Linear_23Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1663,7 +1663,7 @@ class Linear_24Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1730,7 +1730,7 @@ class Linear_25Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1797,7 +1797,7 @@ class Linear_26Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1864,7 +1864,7 @@ class Linear_27Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1931,7 +1931,7 @@ class Linear_28Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -1998,7 +1998,7 @@ class Linear_29Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2065,7 +2065,7 @@ class Linear_30Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2132,7 +2132,7 @@ class Linear_31Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2199,7 +2199,7 @@ class Linear_32Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2266,7 +2266,7 @@ class Linear_33Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2333,7 +2333,7 @@ class Linear_34Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2400,7 +2400,7 @@ class Linear_35Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2467,7 +2467,7 @@ class Linear_36Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2534,7 +2534,7 @@ class Linear_37Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2601,7 +2601,7 @@ class Linear_38Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2668,7 +2668,7 @@ class Linear_39Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2735,7 +2735,7 @@ class Linear_40Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2802,7 +2802,7 @@ class Linear_41Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2869,7 +2869,7 @@ class Linear_42Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -2936,7 +2936,7 @@ class Linear_43Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3003,7 +3003,7 @@ class Linear_44Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3070,7 +3070,7 @@ class Linear_45Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3137,7 +3137,7 @@ class Linear_46Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3204,7 +3204,7 @@ class Linear_47Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3271,7 +3271,7 @@ class Linear_48Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3338,7 +3338,7 @@ class Linear_49Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3405,7 +3405,7 @@ class Linear_50Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3472,7 +3472,7 @@ class Linear_51Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3539,7 +3539,7 @@ class Linear_52Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3606,7 +3606,7 @@ class Linear_53Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3673,7 +3673,7 @@ class Linear_54Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3740,7 +3740,7 @@ class Linear_55Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3807,7 +3807,7 @@ class Linear_56Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3874,7 +3874,7 @@ class Linear_57Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -3941,7 +3941,7 @@ class Linear_58Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4008,7 +4008,7 @@ class Linear_59Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4075,7 +4075,7 @@ class Linear_60Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4142,7 +4142,7 @@ class Linear_61Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4209,7 +4209,7 @@ class Linear_62Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4276,7 +4276,7 @@ class Linear_63Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4343,7 +4343,7 @@ class Linear_64Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4410,7 +4410,7 @@ class Linear_65Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4477,7 +4477,7 @@ class Linear_66Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4544,7 +4544,7 @@ class Linear_67Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4611,7 +4611,7 @@ class Linear_68Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4678,7 +4678,7 @@ class Linear_69Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)
@@ -4745,7 +4745,7 @@ class Linear_70Moe(nn.Module):
         self.experts = ops.Experts(32, 6144, 9216, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=32, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

@@ -3,7 +3,6 @@ Do not edit: edit the spec and compile again.
 """
 
 from torch import nn
-from torch.nn import functional as F
 
 from hybridc.runtime import ops
 from hybridc.runtime.context import Context
@@ -65,7 +64,7 @@ class LayerMoe(nn.Module):
         self.experts = ops.Experts(64, 2048, 1024, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 8, renormalize=False)
         ctx.router_stats("moe", logits, ids, experts=64, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids)

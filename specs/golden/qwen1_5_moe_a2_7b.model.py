@@ -79,7 +79,7 @@ class SparseMoe(nn.Module):
         self.shared = SparseMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 4, renormalize=False)
         ctx.router_stats("moe", logits, ids, experts=60, aux_coef=0.0, z_coef=0.0)
         shared = self.shared_gate(x).sigmoid() * self.shared(x)

@@ -89,7 +89,7 @@ class DeltaMoe(nn.Module):
         self.shared = DeltaMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 10, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=512, aux_coef=0.0, z_coef=0.0)
         shared = self.shared_gate(x).sigmoid() * self.shared(x)
@@ -174,7 +174,7 @@ class AttnMoe(nn.Module):
         self.shared = AttnMoeShared()
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight.float())
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 10, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=512, aux_coef=0.0, z_coef=0.0)
         shared = self.shared_gate(x).sigmoid() * self.shared(x)

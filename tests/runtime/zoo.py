@@ -98,7 +98,7 @@ class Moe(nn.Module):
         self.experts = ops.Experts(4, 32, 24, act="silu", gated=True)
 
     def forward(self, x, ctx):
-        logits = F.linear(x.float(), self.router.weight)
+        logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.softmax_topk(logits, 2, renormalize=True)
         ctx.router_stats("moe", logits, ids, experts=4, aux_coef=0.01, z_coef=0.001)
         return self.experts(x, weights.to(x.dtype), ids)

@@ -150,10 +150,10 @@ class MoE(Op):
         given = {k: v for k, v in options.items() if v != ""}
         made = call("ops.Experts", self.experts, width, self.hidden, act=quote(self.act), gated=self.gated, **given)
         members.append(f"self.experts = {made}")
-        bias = ", self.router.bias.float()" if self.router_bias else ""
+        bias = ", self.router.bias" if self.router_bias else ""
         aux = f"experts={self.experts}, aux_coef={lit(self.aux_coef)}, z_coef={lit(self.z_coef)}"
         forward = [
-            f"logits = F.linear(x.float(), self.router.weight.float(){bias})",
+            f"logits = ops.router_logits(x, self.router.weight{bias})",
             *broken(f"weights, ids = {self._choice()}"),
             f"ctx.router_stats({quote(emit.path)}, logits, ids, {aux})",
         ]

@@ -8,7 +8,7 @@ from hybridc.runtime.ops.delta_rule import gated_delta_rule
 from hybridc.runtime.ops.latent_attention import latent_attention
 from hybridc.runtime.ops.lightning_attention import alibi_slopes, lightning_attention
 from hybridc.runtime.ops.lora import Lora
-from hybridc.runtime.ops.moe import Experts, sigmoid_topk, softmax_topk
+from hybridc.runtime.ops.moe import Experts, router_logits, sigmoid_topk, softmax_topk
 from hybridc.runtime.ops.norms import GatedRMSNorm, ZeroCenteredRMSNorm
 from hybridc.runtime.ops.rg_lru import BlockLinear, rg_lru
 from hybridc.runtime.ops.rope import Rope, rope
@@ -36,6 +36,7 @@ __all__ = [
     "lightning_attention",
     "rg_lru",
     "rope",
+    "router_logits",
     "selective_scan",
     "sigmoid_topk",
     "softmax_topk",

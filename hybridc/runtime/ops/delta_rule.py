@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from hybridc.runtime.ops.autocast import without_autocast
 from hybridc.runtime.ops.chunks import Chunks, running_sums
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ EPS = 1e-6
 """Added to the square of a length that keys and queries are divided by."""
 
 
+@without_autocast
 def gated_delta_rule(
     q: Tensor,
     k: Tensor,

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hybridc.runtime.ops.autocast import without_autocast
+
 ACTIVATIONS = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -18,6 +20,12 @@ ACTIVATIONS = {
 
 ROWS = 4
 """Rows of an expert's product come in multiples of this."""
+
+
+@without_autocast
+def router_logits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b in fp32: x [..., dim], weight [experts, dim], bias [experts] -> [..., experts]."""
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
 
 def softmax_topk(logits: Tensor, k: int, **options: Any) -> tuple[Tensor, Tensor]:

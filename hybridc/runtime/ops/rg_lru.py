@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from hybridc.runtime.ops.autocast import without_autocast
 from hybridc.runtime.ops.chunks import Chunks
 from hybridc.runtime.ops.recurrence import recurrence
 
@@ -44,6 +45,7 @@ class BlockLinear(nn.Module):
         return y.transpose(0, 1).reshape(x.shape)
 
 
+@without_autocast
 def rg_lru(
     x: Tensor,
     input_gate: Tensor,

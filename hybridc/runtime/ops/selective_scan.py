@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from hybridc.runtime.ops.autocast import without_autocast
 from hybridc.runtime.ops.chunks import Chunks
 from hybridc.runtime.ops.recurrence import recurrence
 
@@ -22,6 +23,7 @@ BLOCK = 16
 """Chunks side by side: the states of BLOCK x CHUNK tokens are held at once, which bounds the memory."""
 
 
+@without_autocast
 def selective_scan(
     u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, ctx: Context, state: MambaState | None = None
 ) -> Tensor:  # fmt: skip

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hybridc.runtime.ops.autocast import without_autocast
 from hybridc.runtime.ops.chunks import Chunks, StatePassing, running_sums
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ LONGEST_CHUNK = 64
 """A longer chunk computes the same, but its square of weights costs more than the states that it saves."""
 
 
+@without_autocast
 def ssd(
     x: Tensor,
     dt: Tensor,
