@@ -14,9 +14,10 @@ from hybridc.frontend.lower import lower
 from hybridc.frontend.overrides import override
 from hybridc.frontend.regions import lower_rules
 from hybridc.frontend.scope import Report
+from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
 from hybridc.passes.pipeline import Timing, run
-from hybridc.passes.precision import EMITTED, assign
+from hybridc.passes.precision import assign
 
 if TYPE_CHECKING:
     from torch import nn
@@ -166,7 +167,7 @@ def _not_yet(module: Module, target: str, sink: Sink) -> None:
         label = f"{shown}: checked, but the emitted module is the serial one"
         sink.report("HYB220", ranks[0].span, label, "run it on one rank", severity="warning")
     for rule in module.precision:
-        if rule.format not in (module.dtype.value, *EMITTED):
+        if rule.format != module.dtype.value and parse(rule.format) is None:
             shown = f"`{rule.format} on {', '.join(rule.on)}`"
             label = f"{shown}: checked, but the emitted module computes in {module.dtype.value}"
             help = "A_log, D, dt_bias and routers stay fp32 without a rule"

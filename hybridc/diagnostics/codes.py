@@ -309,13 +309,13 @@ CODES: dict[str, Code] = {
     ),
     "HYB304": Code(
         "unknown format",
-        "Formats are fp32, bf16, fp16, fp8(tensor|delayed|row|block128|mx, fwd=e4m3, bwd=e5m2) and bitnet; a default "
-        "is one of the first three.",
+        "Formats are fp32, bf16, fp16, fp8(RECIPE, fwd=e4m3, bwd=e5m2) and bitnet; a default is one of the first "
+        "three. docs/precision.md has the recipes.",
         "fp8(blok128) on mlp",
     ),
     "HYB305": Code(
         "precision is not emitted",
-        "The rule has been checked, and this version emits modules in the default dtype.",
+        "Rules with plain dtypes are checked; outside of fp8 and bitnet, emitted modules compute in the default dtype.",
         "",
     ),
     "HYB307": Code(

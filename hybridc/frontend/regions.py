@@ -8,12 +8,11 @@ from hybridc.frontend.printer import print_expr
 from hybridc.frontend.printer import selector as print_selector
 from hybridc.frontend.scope import Failed, Report
 from hybridc.frontend.selectors import Target, select, tree
+from hybridc.ir.formats import OPTIONS, RECIPES
 from hybridc.ir.graph import Module, PrecisionRule
 from hybridc.ir.types import DType
 
 PLAIN = ("fp32", "bf16", "fp16")
-RECIPES = ("tensor", "delayed", "row", "block128", "mx")
-DIRECTIONS = ("e4m3", "e5m2")
 
 
 def default_dtype(precision: ast.Precision | None, report: Report) -> DType:
@@ -88,7 +87,7 @@ def _plain(expr: ast.Expr) -> str | None:
 
 def _format(expr: ast.Expr, report: Report) -> None:
     """Reports a format that does not exist: fp32, bf16, fp16, bitnet, fp8(tensor|delayed|row|block128|mx, fwd=,
-    bwd=)."""
+    bwd=, scale=)."""
     known = (*PLAIN, "bitnet", "fp8")
     if isinstance(expr, ast.Name):
         if expr.id == "fp8":
@@ -110,7 +109,10 @@ def _format(expr: ast.Expr, report: Report) -> None:
         name = recipe.id if isinstance(recipe, ast.Name) else ""
         report.fail("HYB304", expr.span, "fp8 takes one recipe", did_you_mean(name, RECIPES))
     for kw in expr.kwargs:
-        if kw.name not in ("fwd", "bwd"):
-            report.fail("HYB109", kw.span, f"fp8 has no argument `{kw.name}`", did_you_mean(kw.name, ("fwd", "bwd")))
-        if not isinstance(kw.value, ast.Name) or kw.value.id not in DIRECTIONS:
-            report.fail("HYB304", kw.span, f"`{kw.name}` is e4m3 or e5m2", "write fwd=e4m3 or bwd=e5m2")
+        if kw.name not in OPTIONS:
+            report.fail("HYB109", kw.span, f"fp8 has no argument `{kw.name}`", did_you_mean(kw.name, OPTIONS))
+        options = OPTIONS[kw.name]
+        if not isinstance(kw.value, ast.Name) or kw.value.id not in options:
+            report.fail("HYB304", kw.span, f"`{kw.name}` is {' or '.join(options)}", f"write {kw.name}={options[0]}")
+        if kw.name == "scale" and recipe.id != "block128":
+            report.fail("HYB304", kw.span, "`scale` is an option of block128", "leave it out")

@@ -4,8 +4,10 @@ classes."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+
+from hybridc.ir.formats import parse
 
 ATOM, MUL, ADD = 3, 2, 1
 """How tightly a piece of text binds: names and calls, products, sums."""
@@ -55,10 +57,23 @@ class Emit:
     def linear(self, name: str, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> str:
         """The constructor of the projection `name` of the op being written: torch's, or that of the number format which
         a precision rule gives it. `parts` are the rows of the projections fused in it."""
-        if self.formats.get(name) != "bitnet":
+        format = parse(self.formats.get(name, ""))
+        if format is None:
             return call("nn.Linear", ins, out, bias=bias)
+        if format.name == "fp8":
+            return call("ops.FP8Linear", ins, out, *format.arguments(), bias=bias)
         fused = {"parts": f"({', '.join(map(str, parts))})"} if len(parts) > 1 else {}
         return call("ops.BitLinear", ins, out, bias=bias, **fused)
+
+    def product(self, name: str) -> str:
+        """What multiplies with the weight `name` of the op being written, "" for plain products."""
+        format = parse(self.formats.get(name, ""))
+        return format.product if format is not None else ""
+
+    def below(self, name: str) -> Emit:
+        """The same for a composite part of the op being written."""
+        inside = {k.removeprefix(f"{name}."): v for k, v in self.formats.items() if k.startswith(f"{name}.")}
+        return replace(self, formats=inside)
 
     def constant(self, stem: str, text: str) -> str:
         """The name of the module-level constant that is `text`; numbered from the second one of a stem on."""

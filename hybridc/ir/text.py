@@ -28,7 +28,7 @@ def print_node(node: Node) -> str:
     own = "own " if node.own else ""
     text = f"%{node.name} = {own}{type(node.op).kind} {operands}" + (f" {{{attributes}}}" if attributes else "")
     if node.formats:
-        text += f" as ({', '.join(f'{part} {format}' for part, format in node.formats)})"
+        text += f" as ({'; '.join(f'{part} {format}'.lstrip() for part, format in node.formats)})"
     return f"{text} : {print_type(node.type)}" + (f"  // {node.path}" if node.path else "")
 
 
@@ -156,8 +156,9 @@ def parse_type(text: str) -> TensorType | None:
     return TensorType(tuple(parse_dim(d) for d in match[1].split(",")), DType(match[2]))
 
 
+_FORMAT = re.compile(r"(?:(?P<part>[\w.]+) )?(?P<format>\w+(?:\(.*\))?)")
 _NODE = re.compile(
-    r"%(\w+) = (own )?(\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \(([^)]*)\))?"
+    r"%(\w+) = (own )?(\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \((.*?)\))?"
     r" : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
 )
 _BLOCK = re.compile(r"block @(\w+)\((.*)\) -> (.*) \{")
@@ -178,8 +179,10 @@ def _parse_block(lines: list[str]) -> Block:
         name, own, kind, operands, attributes, formats, type_text, path = match.groups()
         op = build(kind, _Values(attributes + "}").pairs("}") if attributes else {})
         found = tuple(re.findall(r"%(\w+)", operands))
-        apart = [pair.rpartition(" ") for pair in formats.split(", ")] if formats else []
-        pairs = tuple((part, format) for part, _, format in apart)
+        apart = [_FORMAT.fullmatch(pair) for pair in formats.split("; ")] if formats else []
+        pairs = tuple((m["part"] or "", m["format"]) for m in apart if m)
+        if len(pairs) != len(apart):
+            raise IRSyntaxError(f"`{formats}` are no formats")
         nodes.append(Node(name, op, found, path or "", parse_type(type_text), formats=pairs, own=bool(own)))
     made = tuple(Arg(name, parse_type(t)) for name, t in args)
     return Block(head[1], made, tuple(nodes), tail[1], residuals=int(tail[2] or 0))

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hybridc.diagnostics import NO_SPAN, Sink
+from hybridc.ir.formats import parse
 from hybridc.ir.graph import Block, Layer, Module, Node
-
-EMITTED = ("bitnet",)
-"""Formats that emitted code computes in; rules with others are checked only."""
 
 Place = tuple[int, tuple[str, ...]]
 """A module: its layer, -1 in the embedding and the head, and its path from the root."""
@@ -22,7 +20,7 @@ def assign(module: Module, formats: Mapping[Place, str], sink: Sink) -> Module:
     format says so. Norms, routers, convolutions, embeddings and state parameters are no projections, and the head is
     one only where a rule names it (globs do not). Reports occurrences of shared weights in different formats (HYB307).
     """
-    emitted = {place: f for place, f in formats.items() if f in EMITTED}
+    emitted = {place: f for place, f in formats.items() if parse(f) is not None}
     if not emitted:
         return module
     made: dict[tuple[str, tuple[Node, ...]], str] = {}

@@ -30,7 +30,10 @@ def formats(rules):
     return out, {n.path for n in module.head.nodes if n.formats}, len(module.blocks)
 
 
-EVERYTHING = {"attn.qkv", "attn.out", "moe.shared.gate_up", "moe.shared.down", "linear"}
+EVERYTHING = {
+    *("attn.qkv", "attn.out", "moe.shared.gate_up", "moe.shared.down", "linear"),
+    *("moe.experts.gate_up", "moe.experts.down"),
+}
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,12 @@ class Op:
         return ()
 
     def projections(self, ins: Widths) -> tuple[str, ...]:
-        """The parts that are linear maps in whole, which precision rules can quantize; "" for the op itself."""
+        """The parts that are linear maps in whole, which precision rules can quantize, those of experts by their
+        weights; "" for the op itself."""
         return tuple(
             p.name.removesuffix("weight").removesuffix(".")
             for p in self.params(ins)
-            if p.name.endswith("weight") and len(p.shape) == 2 and p.fill.name in ("linear", "residual") and not p.fp32
+            if p.fill.name in ("linear", "residual") and len(p.shape) in (2, 3) and not p.fp32
         )
 
     def flops(self, ins: Widths, seq: int) -> float:

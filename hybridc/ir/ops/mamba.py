@@ -87,20 +87,25 @@ class Mamba(Op):
             StateTensor("ssm", self.inner * self.state, fp32=True),
         )
 
+    def projections(self, ins: Widths) -> tuple[str, ...]:
+        """Without those that make dt, B and C: recipes leave alone what sets the decays."""
+        return ("in_proj", "out_proj")
+
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "inner", self.inner, "mamba channels"),)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, n, rank = self.inner, self.state, self.dt_rank
+        both = emit.linear("in_proj", ins[0], 2 * inner, bias=self.proj_bias, parts=(inner, inner))
         members = (
-            f"self.in_proj = {call('nn.Linear', ins[0], 2 * inner, bias=self.proj_bias)}  # {inner} x, {inner} z rows",
+            f"self.in_proj = {both}  # {inner} x, {inner} z rows",
             f"self.conv = {call('ops.CausalConv1d', inner, self.conv, bias=self.conv_bias)}",
             f"self.x_proj = {call('nn.Linear', inner, rank + 2 * n, bias=False)}  # {rank} dt, {n} B, {n} C rows",
             *(f"self.{name} = {norm.leaf((width,))}" for name, norm, width in self.norms()),
             f"self.dt_proj = {call('nn.Linear', rank, inner)}",
             f"self.A_log = nn.Parameter(torch.empty({inner}, {n}))",
             f"self.D = nn.Parameter(torch.empty({inner}))",
-            f"self.out_proj = {call('nn.Linear', inner, ins[0], bias=self.proj_bias)}",
+            f"self.out_proj = {emit.linear('out_proj', inner, ins[0], bias=self.proj_bias)}",
         )
         forward = (
             "u, z = self.in_proj(x).chunk(2, dim=-1)",

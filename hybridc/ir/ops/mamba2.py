@@ -123,7 +123,7 @@ class Mamba2(Op):
         z, x, b, c, dt = self.parts()
         channels, rows = x + b + c, sum(self.parts())
         members = [
-            f"self.in_proj = {call('nn.Linear', ins[0], rows, bias=self.proj_bias)}"
+            f"self.in_proj = {emit.linear('in_proj', ins[0], rows, bias=self.proj_bias, parts=self.parts())}"
             f"  # {z} z, {x} x, {b} B, {c} C, {dt} dt rows",
             f"self.conv = {call('ops.CausalConv1d', channels, self.conv, bias=self.conv_bias)}",
             *(f"self.{name} = nn.Parameter(torch.empty({self.heads}))" for name in ("A_log", "D", "dt_bias")),
@@ -152,7 +152,7 @@ class Mamba2(Op):
         else:
             members.append(f"self.norm = {self.norm.leaf((x,))}")
             forward.append("return self.out_proj(self.norm(y, z))")
-        members.append(f"self.out_proj = {call('nn.Linear', x, ins[0], bias=self.out_bias)}")
+        members.append(f"self.out_proj = {emit.linear('out_proj', x, ins[0], bias=self.out_bias)}")
         shapes = f"conv=({channels}, {self.conv}), ssm=({self.heads}, {self.head_dim}, {self.state})"
         made = f"ops.MambaState(batch, {shapes}, device=device, dtype=dtype)"
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), made)

@@ -148,8 +148,11 @@ class MoE(Op):
             "up_offset": self.up_offset or "",
         }
         given = {k: v for k, v in options.items() if v != ""}
+        products = [emit.product(f"experts.{n}") for n in ("gate_up" if self.gated else "up", "down")]
+        if any(products):
+            given["products"] = f"({', '.join(p or 'None' for p in products)})"
         made = call("ops.Experts", self.experts, width, self.hidden, act=quote(self.act), gated=self.gated, **given)
-        members.append(f"self.experts = {made}")
+        members += broken(f"self.experts = {made}")
         bias = ", self.router.bias" if self.router_bias else ""
         aux = f"experts={self.experts}, aux_coef={lit(self.aux_coef)}, z_coef={lit(self.z_coef)}"
         forward = [
@@ -164,7 +167,7 @@ class MoE(Op):
             )
             members.append(f"self.latent_up = {emit.linear('latent_up', self.latent, ins[0], bias=self.latent_bias)}")
             routed = "self.latent_up(self.experts(self.latent_down(x), weights.to(x.dtype), ids))"
-        inner = (("shared", self.shared_mlp().body(ins, emit)),) if self.shared else ()
+        inner = (("shared", self.shared_mlp().body(ins, emit.below("shared"))),) if self.shared else ()
         if self.shared_gate:
             members.append(f"self.shared_gate = {call('nn.Linear', ins[0], 1, bias=False)}")
             forward.append("shared = self.shared_gate(x).sigmoid() * self.shared(x)")

@@ -38,6 +38,14 @@ def eight_bits(x: Tensor) -> Tensor:
     return _StraightThrough.apply(x, made.to(x.dtype))  # type: ignore[no-any-return, no-untyped-call]
 
 
+class BitProduct(nn.Module):
+    """x Wᵀ + b in BitNet's formats, with weights that are not its own, such as experts'."""
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, index: int = 0) -> Tensor:
+        """x [..., in], weight [out, in] -> [..., out]."""
+        return F.linear(eight_bits(x), ternary(weight), bias)
+
+
 class BitLinear(nn.Linear):
     """y = eight_bits(x) ternary(W)ᵀ + b. `parts` are the rows of projections fused in W, each with its own scale."""
 

@@ -78,7 +78,8 @@ class Experts(nn.Module):
 
     Gated: down(act(min(gate, limit)) · (clamp(up, ±limit) + up_offset)), with x sigmoid(beta x) as silu. Parameters:
     gate_up [experts, 2 hidden, dim] (gate rows first) or up [experts, hidden, dim], down [experts, dim, hidden], and
-    with `bias` gate_up_bias or up_bias and down_bias [experts, rows].
+    with `bias` gate_up_bias or up_bias and down_bias [experts, rows]. `products` compute the two products of each
+    expert in a number format.
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class Experts(nn.Module):
         beta: float = 1.0,
         limit: float | None = None,
         up_offset: float = 0.0,
+        products: tuple[nn.Module | None, nn.Module | None] = (None, None),
     ) -> None:
         super().__init__()
+        self.first_product, self.down_product = products
         rows = 2 * hidden if gated else hidden
         self.first = "gate_up" if gated else "up"
         self.register_parameter(self.first, nn.Parameter(torch.empty(experts, rows, dim)))
@@ -114,14 +117,20 @@ class Experts(nn.Module):
         """
         flat = x.reshape(-1, x.shape[-1])
         tokens, places, counts = _sorted_by_expert(ids.reshape(-1, ids.shape[-1]), self.down.shape[0])
+        rows = flat[tokens]
+        if self.first_product is not None:
+            # fillers of zeros, which raise no scale that real rows share with them
+            real = torch.zeros(rows.shape[0], 1, dtype=torch.bool, device=rows.device)
+            rows = rows.where(real.index_fill(0, places.reshape(-1), True), 0)
         # unbind, since the gradient of an index is as large as all experts, for each of them
         names = (self.first, "down", f"{self.first}_bias", "down_bias") if self.bias else (self.first, "down")
         experts = zip(*(getattr(self, name).unbind() for name in names), strict=True)
         outputs = []
-        for part, (up, down, *biases) in zip(flat[tokens].split(counts), experts, strict=True):
+        for n, (part, (up, down, *biases)) in enumerate(zip(rows.split(counts), experts, strict=True)):
             if part.shape[0]:
                 first, second = biases or (None, None)
-                outputs.append(F.linear(self._inside(F.linear(part, up, first)), down, second))
+                inside = self._inside(_product(self.first_product, part, up, first, n))
+                outputs.append(_product(self.down_product, inside, down, second, n))
         if not outputs:
             return x * 0
         chosen = torch.cat(outputs)[places]
@@ -134,6 +143,10 @@ class Experts(nn.Module):
         if self.limit is not None:
             gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
         return self.act(gate) * (up + self.up_offset if self.up_offset else up)
+
+
+def _product(kind: nn.Module | None, x: Tensor, weight: Tensor, bias: Tensor | None, expert: int) -> Tensor:
+    return F.linear(x, weight, bias) if kind is None else kind(x, weight, bias, index=expert)
 
 
 def _sorted_by_expert(ids: Tensor, experts: int) -> tuple[Tensor, Tensor, list[int]]:

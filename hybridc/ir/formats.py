@@ -1,0 +1,40 @@
+"""Number formats of projections, as precision rules write them: `bitnet`, `fp8(block128, bwd=e5m2)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RECIPES = ("tensor", "delayed", "row", "block128", "mx")
+"""Recipes of FP8: one scale for a tensor, from it or from former ones, or for a row, a block, 32 numbers in a row."""
+
+OPTIONS: dict[str, tuple[str, ...]] = {"fwd": ("e4m3", "e5m2"), "bwd": ("e4m3", "e5m2"), "scale": ("fp32", "pow2")}
+"""Options of fp8 and what each can be: element formats of the forward's operands and of gradients, and scales."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that emitted code computes products in. `recipe` and `options` are fp8's."""
+
+    name: str
+    recipe: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def product(self) -> str:
+        """The constructor of the module that multiplies with weights which are not its own."""
+        return "ops.BitProduct()" if self.name == "bitnet" else f"ops.FP8Product({', '.join(self.arguments())})"
+
+    def arguments(self) -> list[str]:
+        """The recipe and the options as arguments of an emitted constructor."""
+        return [f'"{self.recipe}"', *(f'{k}="{v}"' for k, v in self.options)]
+
+
+def parse(text: str) -> Format | None:
+    """The format that canonical text names; None for plain dtypes, which no product is quantized in."""
+    if text == "bitnet":
+        return Format("bitnet")
+    if not text.startswith("fp8("):
+        return None
+    recipe, *rest = text.removeprefix("fp8(").removesuffix(")").split(", ")
+    pairs = (tuple(item.split("=")) for item in rest)
+    return Format("fp8", recipe, tuple((k, v) for k, v in pairs))
