@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from hybridc.frontend.regions import lower_rules
 from hybridc.frontend.scope import Report
 from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
+from hybridc.ir.text import print_module
+from hybridc.ir.verify import verify
 from hybridc.passes.pipeline import Timing, run
 from hybridc.passes.precision import assign
 
@@ -108,7 +111,13 @@ def analyse(
     rules, formats = lower_rules(spec.precision, module, Report(sink))
     if sink.errors:
         return None, timings
-    return assign(replace(module, precision=rules), formats, sink), timings
+    start = time.perf_counter()
+    module = assign(replace(module, precision=rules), formats, sink)
+    if not sink.errors:
+        verify(module)
+    if {"all", "precision"} & set(print_after):
+        out(f"// after precision\n{print_module(module)}")
+    return module, (*timings, Timing("precision", time.perf_counter() - start))
 
 
 def check(

@@ -171,7 +171,7 @@ def test_compile_print_after_and_time_passes(run: Run, spec: Path) -> None:
     status, out, err = run("compile", spec, "--print-after", "all", "--time-passes")
     assert status == 0
     assert [line for line in out.splitlines() if line.startswith("// after")] == [
-        f"// after {name}" for name in ("expand", "infer", "simplify", "divide")
+        f"// after {name}" for name in ("expand", "infer", "simplify", "divide", "precision")
     ]
     assert "infer" in err and " ms" in err
 

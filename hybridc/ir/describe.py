@@ -113,4 +113,4 @@ def describe(name: str) -> Description:
 
 def all_names() -> list[str]:
     """Ops, aliases and records in alphabetical order."""
-    return sorted([*OPS, *ALIASES])
+    return sorted([*(k for k, c in OPS.items() if not c.inserted), *ALIASES])

@@ -20,6 +20,11 @@ class Format:
     options: tuple[tuple[str, str], ...] = ()
 
     @property
+    def shared(self) -> bool:
+        """Whether one quantized value serves several products: not where each remembers scales of its own."""
+        return self.recipe != "delayed"
+
+    @property
     def product(self) -> str:
         """The constructor of the module that multiplies with weights which are not its own."""
         return "ops.BitProduct()" if self.name == "bitnet" else f"ops.FP8Product({', '.join(self.arguments())})"

@@ -50,7 +50,7 @@ def run(
 
     `print_after` names passes, or "all"; their result goes to `out` as text.
     """
-    known = [name for name, _ in PASSES]
+    known = [*(name for name, _ in PASSES), "precision"]  # which runs behind these, since selectors need types
     for name in [*(passes or ()), *print_after]:
         if name not in known and name != "all":
             sink.report("HYB602", NO_SPAN, f"there is no pass `{name}`", did_you_mean(name, known))

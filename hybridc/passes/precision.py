@@ -1,4 +1,7 @@
-"""precision: number formats from rules to projections of ops; a block whose layers differ in them is specialised."""
+"""precision: number formats from rules to projections of ops, and `quantize` where a value enters products of one.
+
+A block whose layers differ in formats is specialised.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import replace
 from hybridc.diagnostics import NO_SPAN, Sink
 from hybridc.ir.formats import parse
 from hybridc.ir.graph import Block, Layer, Module, Node
+from hybridc.ir.ops.quantize import Quantize
+from hybridc.passes.simplify import simplify
 
 Place = tuple[int, tuple[str, ...]]
 """A module: its layer, -1 in the embedding and the head, and its path from the root."""
@@ -46,7 +51,28 @@ def assign(module: Module, formats: Mapping[Place, str], sink: Sink) -> Module:
             sink.report("HYB307", NO_SPAN, label, f"give all occurrences of `{block.name}` one format")
         layers.append(replace(layer, block=made[key]))
     head = replace(module.head, nodes=_nodes(module.head, ("head",), -1, emitted))
-    return replace(module, blocks=tuple(blocks), layers=tuple(layers), head=head)
+    made_module = replace(module, blocks=tuple(map(_quantized, blocks)), layers=tuple(layers), head=_quantized(head))
+    return simplify(made_module, sink)
+
+
+def _quantized(block: Block) -> Block:
+    """The block with a `quantize` in front of each op that reads its operand by products of one format alone.
+
+    Ops that quantize inside stay as they are: those that read the operand otherwise too (a router), whose products are
+    in several formats, or that remember scales of their own. Of several for one value simplify leaves one.
+    """
+    nodes: list[Node] = []
+    for node in block.nodes:
+        given = dict(node.formats)
+        formats = {given.get(part) for part in node.op.entries(block.widths(node))}
+        format = parse(formats.pop() or "") if len(formats) == 1 else None
+        if format is not None and format.shared:
+            first, *others = node.operands
+            name = f"{node.name}_quantized"
+            nodes.append(Node(name, Quantize.of(format), (first,), type=block.types[first], span=node.span))
+            node = replace(node, operands=(name, *others))
+        nodes.append(node)
+    return replace(block, nodes=tuple(nodes))
 
 
 def _nodes(block: Block, prefix: tuple[str, ...], layer: int, formats: Mapping[Place, str]) -> tuple[Node, ...]:

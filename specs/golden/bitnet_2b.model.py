@@ -80,8 +80,8 @@ class Layer(nn.Module):
         self.mlp = LayerMlp()
 
     def forward(self, x, ctx, state):
-        x = x + self.attn(self.norm(x), ctx, state.get("attn"))
-        return x + self.mlp(self.norm_2(x))
+        x = x + self.attn(ops.BitInput(self.norm(x)), ctx, state.get("attn"))
+        return x + self.mlp(ops.BitInput(self.norm_2(x)))
 
 
 class Head(nn.Module):

@@ -1,8 +1,13 @@
 """Which projections a rule reaches, and what becomes of blocks whose layers differ."""
 
+import re
+
 import pytest
+import torch
 
 import hybridc
+from hybridc.codegen.loader import load_source
+from hybridc.ir.ops import names
 from hybridc.ir.text import parse_module, print_module
 
 SPEC = """model m {
@@ -60,3 +65,118 @@ def test_emitted_code_has_one_class_for_each_format():
 def test_shared_weights_have_one_format():
     text = SPEC.replace("block H", "shared block H").replace("RULES", "bitnet on layers[1].attn")
     assert [d.code for d in hybridc.check(text).errors] == ["HYB307"]
+
+
+KINDS = {
+    "attention": "attention(heads=2, gated=true)",
+    "gated_delta_net": "gated_delta_net(heads=2, key_dim=8, value_dim=8)",
+    "kda": "kda(heads=2, head_dim=8, gate_rank=4)",
+    "lightning_attention": "lightning_attention(heads=2)",
+    "linear": "linear(16)",
+    "mamba": "mamba(state=4)",
+    "mamba2": "mamba2(heads=2, state=4)",
+    "mla": "mla(heads=2, kv_rank=8, q_rank=8, nope_dim=8, rope_dim=4, gated=true)",
+    "mlp": "mlp(16)",
+    "moe": "moe(experts=2, hidden=8, top_k=1, shared=8, latent=8)",
+    "rg_lru": "rg_lru(blocks=2)",
+    "short_conv": "short_conv()",
+    "swiglu": "swiglu(16)",
+}
+"""A call of each op that has projections."""
+
+NORMED = "let norm = rmsnorm()\n"
+COUNTS = {
+    # a block, the rules, and how many times a value is quantized in front of ops: worked out by hand
+    "two mixers read one value": (
+        "block L { x += norm >> (attention(heads=2) | mamba2(heads=2, state=4) | mamba(state=4)) }",
+        "fp8(block128) on layers.**",
+        1,
+    ),
+    "two formats, two values": (
+        "block L { x += norm >> (attention(heads=2) | mamba2(heads=2, state=4)) }",
+        "fp8(block128) on attention\n bitnet on mamba2",
+        2,
+    ),
+    "a norm for each sublayer": (
+        "block L { x += norm >> attention(heads=2)\n x += norm >> swiglu(16) }",
+        "bitnet on layers.**",
+        2,
+    ),
+    "what a region does not touch": (
+        "block L { x += norm >> attention(heads=2)\n x += norm >> swiglu(16) }",
+        "fp8(row) on swiglu",
+        1,
+    ),
+    "a product behind a product": (
+        "block L { t = norm >> linear(16) >> linear(16)\n x += t }",
+        "fp8(mx) on layers.**",
+        2,
+    ),
+    "routers read the value as it is, and tokens of an expert are quantized where they have been sorted": (
+        "block L { x += norm >> (moe(experts=2, hidden=8, top_k=1) | swiglu(16)) }",
+        "fp8(block128) on layers.**",
+        1,
+    ),
+    "scales that a product remembers are not shared": (
+        "block L { x += norm >> (attention(heads=2) | swiglu(16)) }",
+        "fp8(delayed) on layers.**",
+        0,
+    ),
+    "projections of one op in two formats": (
+        "block L { x += norm >> mla(heads=2, kv_rank=8, nope_dim=8, rope_dim=4) }",
+        "fp8(block128) on mla\n fp8(mx) on mla.q",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_values_are_quantized_as_rarely_as_can_be(case):
+    block, rules, count = COUNTS[case]
+    text = f"model m {{ param dim = 16\n {NORMED} {block}\n embed = embedding(8)\n layers = L\n head = lm_head(8) }}"
+    shown = []
+    module = hybridc.compile(f"{text}\nprecision {{ {rules} }}", print_after=["precision"], out=shown.append).ir
+    assert parse_module(print_module(module)) == module
+    assert shown == [f"// after precision\n{print_module(module)}"]
+    assert sum(type(n.op).kind == "quantize" for b in module.blocks for n in b.nodes) == count
+
+
+@pytest.mark.parametrize("rule", ["bitnet", "fp8(block128)", "fp8(row, bwd=e5m2)", "fp8(mx)", "fp8(tensor, fwd=e5m2)"])
+def test_a_value_that_is_quantized_once_gives_the_same_numbers(rule):
+    """Against the same net whose products quantize each for itself, as they do where they are given a plain tensor."""
+    spec = SPEC.replace("x += norm >> linear(16)", "x += norm >> (linear(16) | swiglu(24))")
+    code = hybridc.compile(spec.replace("RULES", f"{rule} on layers.**, lm_head")).source["model.py"]
+    names = ("BitInput", "FP8Input")
+    assert any(f"ops.{name}(" in code for name in names)
+    itself = "".join(f"\n\ndef {name}(x, *_, **__):\n    return x\n" for name in names)
+    plain = re.sub(r"ops\.(BitInput|FP8Input)\(", r"\1(", code) + itself
+    ids = torch.randint(32, (2, 11), generator=torch.Generator().manual_seed(0))
+    found = []
+    for text in (code, plain):
+        net = load_source("m", text).Model()
+        net.init_weights(1)
+        out = net(ids, labels=ids)
+        out.loss.backward()
+        found.append((out.logits.detach(), {n: p.grad for n, p in net.named_parameters()}))
+    (ours, grads), (theirs, wanted) = found
+    assert torch.equal(ours, theirs)
+    for name, grad in wanted.items():
+        torch.testing.assert_close(grads[name], grad)
+
+
+def test_no_spec_can_call_it():
+    text = SPEC.replace("norm >> linear(16)", "norm >> quantize(fp8)").replace("RULES", "bitnet on attn")
+    assert "HYB102" in [d.code for d in hybridc.check(text).errors]
+
+
+@pytest.mark.parametrize("name", sorted(set(names(records=False)) & set(KINDS)))
+def test_every_projection_takes_a_format(name):
+    """What an op calls a projection is one in emitted code: as many products of the format as the op names."""
+    block = f"block L {{ x += rmsnorm() >> {KINDS[name]} }}"
+    spec = f"model m {{ param dim = 16\n {block}\n embed = embedding(8)\n layers = L\n head = lm_head(8) }}"
+    compiled = hybridc.compile(f"{spec}\nprecision {{ fp8(block128) on layers.** }}")
+    (node,) = (n for n in compiled.ir.blocks[0].nodes if n.formats)
+    code = compiled.source["model.py"]
+    assert len(re.findall(r"ops\.FP8(?:Linear|Product)\(", code)) == len(node.formats) > 0
+    assert "bitnet" not in code
+    assert set(node.op.entries((16,))) <= {part for part, _ in node.formats}

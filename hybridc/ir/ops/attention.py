@@ -146,6 +146,9 @@ class Attention(Op):
             Split("tp", "kv_heads", self.kv_heads, "key-value heads", replicable=True),
         )
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("qkv",) if self.adapter is None else ()
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         q, rows = self.heads * self.head_dim, self.rows()
         names = ("query", "gate", "key", "value") if self.gated else ("query", "key", "value")

@@ -105,6 +105,8 @@ class Op:
     """Names of the operands: the first is piped in, the others are given by keyword; ("...",) takes any number."""
     record: ClassVar[bool] = False
     """True for what only stands inside another op's attributes, such as `rope`."""
+    inserted: ClassVar[bool] = False
+    """True for what passes put in and no spec can call."""
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         """Fills derived attributes from the operand widths and reports what does not work out."""
@@ -129,6 +131,10 @@ class Op:
             for p in self.params(ins)
             if p.fill.name in ("linear", "residual") and len(p.shape) in (2, 3) and not p.fp32
         )
+
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        """The projections that read the first operand, where nothing else of the op does; else none."""
+        return ()
 
     def flops(self, ins: Widths, seq: int) -> float:
         """Forward floating point operations per token in a row of `seq` tokens; a multiply-add counts as two."""
@@ -199,12 +205,12 @@ def find(name: str) -> tuple[type[Op], dict[str, Any]] | None:
     if name in ALIASES:
         kind, attributes = ALIASES[name]
         return OPS[kind], attributes
-    return (OPS[name], {}) if name in OPS else None
+    return (OPS[name], {}) if name in OPS and not OPS[name].inserted else None
 
 
 def names(*, records: bool = True) -> list[str]:
     """All names that a spec can call, sorted."""
-    return sorted([k for k, c in OPS.items() if records or not c.record] + list(ALIASES))
+    return sorted([k for k, c in OPS.items() if not c.inserted and (records or not c.record)] + list(ALIASES))
 
 
 def multiple(value: int, of: int) -> str:

@@ -23,6 +23,9 @@ class Linear(Op):
         weight = Param("weight", (self.out, ins[0]), Fill("linear", fan_in=ins[0]))
         return (weight, Param("bias", (self.out,), ZEROS)) if self.bias else (weight,)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("",)
+
     def leaf(self, ins: Widths) -> str:
         return call("nn.Linear", ins[0], self.out, bias=self.bias)
 

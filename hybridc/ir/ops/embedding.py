@@ -61,6 +61,9 @@ class LMHead(Op):
     def leaf(self, ins: Widths) -> str:
         return call("nn.Linear", ins[0], self.vocab, bias=self.bias)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("",)
+
     def constructor(self, ins: Widths, emit: Emit) -> str:
         return emit.linear("", ins[0], self.vocab, bias=self.bias)
 

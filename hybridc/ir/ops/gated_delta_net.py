@@ -48,6 +48,8 @@ class GatedDeltaNet(Op):
         if self.dt_min >= self.dt_max:
             label = f"dt_max {self.dt_max} is not above dt_min {self.dt_min}"
             check.error("HYB112", "dt_max", label, "use dt_min < dt_max")
+        if self.norm is not None:
+            self.norm.check_groups(self.value_dim or self.key_dim, check, "norm")
         return dataclasses.replace(self, key_heads=key_heads, value_dim=self.value_dim or self.key_dim)
 
     def rows(self) -> tuple[int, ...]:
@@ -90,6 +92,9 @@ class GatedDeltaNet(Op):
             Split("tp", "heads", self.heads, "delta rule heads"),
             Split("tp", "key_heads", self.key_heads or self.heads, "delta rule key heads", replicable=True),
         )
+
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         q, k, v, z, b, a = rows = self.rows()

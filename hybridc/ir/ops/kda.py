@@ -43,6 +43,8 @@ class KDA(Op):
         if self.dt_min >= self.dt_max:
             label = f"dt_max {self.dt_max} is not above dt_min {self.dt_min}"
             check.error("HYB112", "dt_max", label, "use dt_min < dt_max")
+        if self.norm is not None:
+            self.norm.check_groups(self.head_dim, check, "norm")
         return self
 
     def rows(self) -> tuple[int, ...]:
@@ -82,6 +84,9 @@ class KDA(Op):
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "heads", self.heads, "delta rule heads"),)
+
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         rows, inner, rank = self.rows(), self.heads * self.head_dim, self.gate_rank

@@ -59,6 +59,9 @@ class LightningAttention(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "heads", self.heads, "linear attention heads"),)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, shape = self.inner(), f"({self.heads}, {self.head_dim})"
         rows = (inner,) * 4

@@ -94,6 +94,9 @@ class Mamba(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "inner", self.inner, "mamba channels"),)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, n, rank = self.inner, self.state, self.dt_rank
         both = emit.linear("in_proj", ins[0], 2 * inner, bias=self.proj_bias, parts=(inner, inner))

@@ -119,6 +119,9 @@ class Mamba2(Op):
             Split("tp", "groups", self.groups, "mamba2 groups", replicable=True),
         )
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         z, x, b, c, dt = self.parts()
         channels, rows = x + b + c, sum(self.parts())

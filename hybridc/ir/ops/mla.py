@@ -38,11 +38,15 @@ class MLA(Op):
     dropout: float = attr(Float(0.0), 0.0, doc="share of the softmax's weights that training drops")
 
     def resolve(self, ins: Widths, check: Check) -> Self:
-        if self.rope is not None and (self.rope.rotated(self.rope_dim) % 2 or self.rope.partial > 1.0):
-            label = f"rope would turn {self.rope.rotated(self.rope_dim)} of rope_dim {self.rope_dim} channels"
-            check.error("HYB203", "rope", label, "use an even rope_dim")
         if self.rope is not None:
             self.rope.check_factors(self.rope_dim, check)
+            rotated = self.rope.rotated(self.rope_dim)
+            if rotated % 2 or not 2 <= rotated <= self.rope_dim:
+                label = (
+                    f"rope would turn {rotated} of rope_dim {self.rope_dim} channels; it needs an even number of them"
+                )
+                help = "change rope_dim or rope's partial so that an even number of channels, at most rope_dim, rotates"
+                check.error("HYB203", "rope", label, help)
         if self.dropout >= 1.0:
             check.error("HYB112", "dropout", f"expected less than 1, got {self.dropout}", "use a share below 1")
         scale = self.scale or (self.nope_dim + self.rope_dim) ** -0.5
@@ -96,6 +100,9 @@ class MLA(Op):
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "heads", self.heads, "attention heads", code="HYB214"),)
+
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return tuple(name for name, *_ in self.maps(ins) if name in ("q", "q_down", "kv_down")) + ("gate",) * self.gated
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         value = self.value_dim or self.nope_dim

@@ -71,6 +71,9 @@ class MLP(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "hidden", self.hidden, "hidden channels of the mlp"),)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("gate_up" if self.gated else "up",) if self.adapter is None else ()
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         down = f"self.down = {emit.linear('down', self.hidden, self.width(ins), bias=self.bias)}"
         inner = "inside"

@@ -69,13 +69,7 @@ class GatedRMSNorm(Op):
     act: str = attr(Choice(("silu", "sigmoid")), "silu", doc="activation of the gate")
 
     def resolve(self, ins: Widths, check: Check) -> Self:
-        if ins[0] % self.groups:
-            check.error(
-                "HYB206",
-                "groups",
-                f"{ins[0]} channels do not divide into {self.groups} groups",
-                f"use a divisor of {ins[0]} for groups",
-            )
+        self.check_groups(ins[0], check, "groups")
         if len(ins) > 1 and ins[0] != ins[1]:
             check.error(
                 "HYB205",
@@ -84,6 +78,12 @@ class GatedRMSNorm(Op):
                 "make the gate as wide as the value",
             )
         return self
+
+    def check_groups(self, width: int, check: Check, attribute: str) -> None:
+        """Reports groups that do not divide the channels; `attribute` is where the op being checked has them."""
+        if width % self.groups:
+            label = f"{width} channels do not divide into {self.groups} groups"
+            check.error("HYB206", attribute, label, f"use a divisor of {width} for the norm's groups")
 
     def params(self, ins: Widths) -> tuple[Param, ...]:
         return (Param("weight", (ins[0],), ONES),)

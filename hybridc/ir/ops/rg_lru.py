@@ -82,6 +82,9 @@ class RGLRU(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "blocks", self.blocks, "blocks of the recurrent unit"),)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         dim, inner = ins[0], self.inner
         both = emit.linear("in_proj", dim, 2 * inner, bias=self.proj_bias, parts=(inner,) * 2)

@@ -53,9 +53,9 @@ class Rope(Op):
             return
         pairs = self.rotated(head_dim) // 2
         for name in ("short", "long"):
-            count = len(getattr(self, name) or ())
-            if count != pairs or min(getattr(self, name)) <= 0:
-                label = f"longrope's `{name}` has {count} divisors for {pairs} pairs of channels"
+            divisors = getattr(self, name) or ()
+            if len(divisors) != pairs or any(d <= 0 for d in divisors):
+                label = f"longrope's `{name}` has {len(divisors)} divisors for {pairs} pairs of channels"
                 check.error("HYB203", "rope", label, f"give {pairs} positive numbers")
 
     def construct(self, head_dim: int) -> str:

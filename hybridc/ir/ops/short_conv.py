@@ -41,6 +41,9 @@ class ShortConv(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "conv", ins[0], "channels of the short convolution"),)
 
+    def entries(self, ins: Widths) -> tuple[str, ...]:
+        return ("in_proj",)
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         dim = ins[0]
         members = (

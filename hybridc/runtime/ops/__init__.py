@@ -2,7 +2,7 @@
 
 from hybridc.runtime.cache import ConvState, KVState, LatentState, MambaState, ScanState
 from hybridc.runtime.ops.attention import attention
-from hybridc.runtime.ops.bit_linear import BitLinear, BitProduct
+from hybridc.runtime.ops.bit_linear import BitInput, BitLinear, BitProduct
 from hybridc.runtime.ops.conv import CausalConv1d
 from hybridc.runtime.ops.delta_rule import gated_delta_rule
 from hybridc.runtime.ops.latent_attention import latent_attention
@@ -14,15 +14,17 @@ from hybridc.runtime.ops.rg_lru import BlockLinear, rg_lru
 from hybridc.runtime.ops.rope import Rope, rope
 from hybridc.runtime.ops.selective_scan import selective_scan
 from hybridc.runtime.ops.ssd import ssd
-from hybridc.runtime.quant.linear import FP8Linear, FP8Product
+from hybridc.runtime.quant.linear import FP8Input, FP8Linear, FP8Product
 
 __all__ = [
+    "BitInput",
     "BitLinear",
     "BitProduct",
     "BlockLinear",
     "CausalConv1d",
     "ConvState",
     "Experts",
+    "FP8Input",
     "FP8Linear",
     "FP8Product",
     "GatedRMSNorm",

@@ -38,6 +38,14 @@ def eight_bits(x: Tensor) -> Tensor:
     return _StraightThrough.apply(x, made.to(x.dtype))  # type: ignore[no-any-return, no-untyped-call]
 
 
+class BitInput:
+    """A tensor that several BitLinears take: brought to 8 bits once. It has the tensor's shape, dtype and device."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = eight_bits(x)
+        self.shape, self.dtype, self.device = x.shape, x.dtype, x.device
+
+
 class BitProduct(nn.Module):
     """x Wᵀ + b in BitNet's formats, with weights that are not its own, such as experts'."""
 
@@ -53,8 +61,9 @@ class BitLinear(nn.Linear):
         super().__init__(ins, out, bias=bias)
         self.parts = parts
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | BitInput) -> Tensor:
         """x [..., in] -> [..., out]."""
+        made = x.x if isinstance(x, BitInput) else eight_bits(x)
         if len(self.parts) < 2:
-            return F.linear(eight_bits(x), ternary(self.weight), self.bias)
-        return F.linear(eight_bits(x), torch.cat([ternary(w) for w in self.weight.split(self.parts)]), self.bias)
+            return F.linear(made, ternary(self.weight), self.bias)
+        return F.linear(made, torch.cat([ternary(w) for w in self.weight.split(self.parts)]), self.bias)

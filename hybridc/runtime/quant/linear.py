@@ -13,6 +13,28 @@ from hybridc.runtime.quant.recipes import Recipe, recipe
 from hybridc.runtime.quant.scaling import Quantized, largest, quantize, scaled_mm
 
 
+class FP8Input:
+    """A tensor that several products of one recipe take: quantized once, when the first of them asks.
+
+    It has the shape, dtype and device of the tensor, and no other use: ops that read a value in other ways too are
+    given the tensor.
+    """
+
+    def __init__(self, x: Tensor, name: str, **options: Any) -> None:
+        self.x, self.recipe = x, recipe(name, **options)
+        self.shape, self.dtype, self.device = x.shape, x.dtype, x.device
+        self._made: dict[bool, Quantized] = {}
+
+    def made(self, *, turned: bool) -> Quantized:
+        """[tokens, channels] with blocks along channels, or `turned`, [channels, tokens] with blocks along tokens."""
+        if turned not in self._made:
+            with torch.no_grad():
+                flat = self.x.reshape(-1, self.x.shape[-1])
+                made = quantize(flat.t() if turned else flat, self.recipe.forward, self.recipe.activation)
+            self._made[turned] = made
+        return self._made[turned]
+
+
 @dataclass
 class QuantizedWeight:
     """A weight [out, in] laid out for the forward's product, and [in, out] for that of the input's gradient."""
@@ -39,15 +61,19 @@ class FP8Product(nn.Module):
         if self.recipe.history:
             self.register_buffer("amax", torch.zeros(3, self.recipe.history))
 
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, index: int = 0) -> Tensor:
+    def forward(
+        self, x: Tensor | FP8Input, weight: Tensor, bias: Tensor | None = None, *, index: int = 0
+    ) -> Tensor:  # fmt: skip
         """x [..., in], weight [out, in], bias [out] -> [..., out] in x's dtype (autocast's, where that is on).
 
         `index` tells weights apart that go through one product, such as experts.
         """
+        shared = x if isinstance(x, FP8Input) else None
+        x = x.x if isinstance(x, FP8Input) else x
         dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         with torch.autocast(x.device.type, enabled=False):
             held = self._weight(weight, index)
-            y = _Products.apply(x.reshape(-1, x.shape[-1]), weight, held, self)
+            y = _Products.apply(x.reshape(-1, x.shape[-1]), weight, held, self, shared)
             y = y if bias is None else y + bias.float()
             return y.view(*x.shape[:-1], weight.shape[0]).to(dtype)
 
@@ -90,16 +116,22 @@ class _Products(torch.autograd.Function):
     """y = x Wᵀ, dx = dy W, dW = dyᵀ x, each of two quantized matrices. What is kept of x is quantized too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, held: QuantizedWeight, product: FP8Product) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, held: QuantizedWeight, product: FP8Product, shared: FP8Input | None
+    ) -> Tensor:
         r = product.recipe
+        ctx.held, ctx.product, ctx.dtypes, ctx.x = held, product, (x.dtype, weight.dtype), None
+        if shared is not None:
+            ctx.x = shared.made(turned=True) if ctx.needs_input_grad[1] else None
+            return scaled_mm(shared.made(turned=False), held.forward)
         amax = product.scale_source(0, x)
-        ctx.held, ctx.product, ctx.dtypes = held, product, (x.dtype, weight.dtype)
-        ctx.x = quantize(x.t(), r.forward, r.activation, amax) if ctx.needs_input_grad[1] else None
+        if ctx.needs_input_grad[1]:
+            ctx.x = quantize(x.t(), r.forward, r.activation, amax)
         return scaled_mm(quantize(x, r.forward, r.activation, amax), held.forward)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         r = ctx.product.recipe
         amax = ctx.product.scale_source(2, dy)
         dx = dw = None
@@ -107,7 +139,7 @@ class _Products(torch.autograd.Function):
             dx = scaled_mm(quantize(dy, r.backward, r.activation, amax), ctx.held.backward).to(ctx.dtypes[0])
         if ctx.x is not None:
             dw = scaled_mm(quantize(dy.t(), r.backward, r.activation, amax), ctx.x).to(ctx.dtypes[1])
-        return dx, dw, None, None
+        return dx, dw, None, None, None
 
 
 class FP8Linear(nn.Linear):
@@ -121,6 +153,6 @@ class FP8Linear(nn.Linear):
         super().__init__(ins, out, bias=bias)
         self.product = FP8Product(name, **options)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor | FP8Input) -> Tensor:
         """x [..., in] -> [..., out]."""
         return self.product(x, self.weight, self.bias)
