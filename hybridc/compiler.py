@@ -15,6 +15,7 @@ from hybridc.frontend.lower import lower
 from hybridc.frontend.overrides import override
 from hybridc.frontend.regions import lower_rules
 from hybridc.frontend.scope import Report
+from hybridc.frontend.selectors import PLACES
 from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
 from hybridc.ir.text import print_module
@@ -176,7 +177,11 @@ def _not_yet(module: Module, target: str, sink: Sink) -> None:
         label = f"{shown}: checked, but the emitted module is the serial one"
         sink.report("HYB220", ranks[0].span, label, "run it on one rank", severity="warning")
     for rule in module.precision:
-        if rule.format != module.dtype.value and parse(rule.format) is None:
+        places = [name for name in rule.on if name in PLACES]
+        if places:
+            label = f"`{rule.format} on {', '.join(places)}`: checked, but nothing is emitted for it"
+            sink.report("HYB305", NO_SPAN, label, "leave it out", severity="warning")
+        elif rule.format != module.dtype.value and parse(rule.format) is None:
             shown = f"`{rule.format} on {', '.join(rule.on)}`"
             label = f"{shown}: checked, but the emitted module computes in {module.dtype.value}"
             help = "A_log, D, dt_bias and routers stay fp32 without a rule"

@@ -322,6 +322,12 @@ CODES: dict[str, Code] = {
         "shared weights in two formats",
         "Occurrences of a shared block have one set of weights, which is kept in one number format.",
     ),
+    "HYB308": Code(
+        "rule quantizes nothing",
+        "Formats of few bits are for products with weights: linear maps and experts. Norms, routers, convolutions, "
+        "embeddings, A_log, dt and D stay as they are, and so does what a later rule gives another format.",
+        "fp8(block128) on norm",
+    ),
     "HYB306": Code(
         "selector matches nothing in this model",
         "The selector names a part that ops of the language have and this model does not use, such as the router of a "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hybridc.diagnostics import did_you_mean
 from hybridc.frontend import ast
 from hybridc.frontend.printer import print_expr
 from hybridc.frontend.printer import selector as print_selector
 from hybridc.frontend.scope import Failed, Report
 from hybridc.frontend.selectors import Target, select, tree
-from hybridc.ir.formats import OPTIONS, RECIPES
+from hybridc.ir.formats import OPTIONS, RECIPES, parse
 from hybridc.ir.graph import Module, PrecisionRule
 from hybridc.ir.types import DType
 
@@ -32,7 +34,10 @@ def default_dtype(precision: ast.Precision | None, report: Report) -> DType:
     return found or DType.FP32
 
 
-Formats = dict[tuple[int, tuple[str, ...]], str]
+Place = tuple[int, tuple[str, ...]]
+"""A module or parameter: its layer, -1 in the embedding and the head, and its path from the root."""
+
+Formats = dict[Place, str]
 """What rules give the modules of a net: by layer (-1 in the embedding and the head) and path, the format as written."""
 
 
@@ -44,6 +49,8 @@ def lower_rules(
     rules: list[PrecisionRule] = []
     formats: Formats = {}
     targets: list[Target] | None = None
+    products: set[Place] = set()
+    hits: list[tuple[ast.Rule, str, set[Place]]] = []
     for rule in precision.rules if precision else ():
         if isinstance(rule, ast.Default):
             continue
@@ -51,9 +58,11 @@ def lower_rules(
             _format(rule.format, report)
         except Failed:
             continue
-        targets = list(tree(module)) if targets is None else targets
+        if targets is None:
+            targets, products = list(tree(module)), set(_products(module))
         named: list[Target] = []
-        spared: set[tuple[int, tuple[str, ...]]] = set()
+        spared: set[Place] = set()
+        quantized = parse(print_expr(rule.format)) is not None
         for selector in (*rule.on, *rule.exclude):
             try:
                 found = select(selector, module, report, targets)
@@ -62,21 +71,50 @@ def lower_rules(
             if selector in rule.on:
                 glob = all(step.name in ("*", "**") for step in selector.steps)
                 named += [t for t in found if not glob or t.path[0] == "layers"]
+                if quantized and found:
+                    _say_untouched(selector, found, products, report)
             else:
                 spared |= {(t.layer, t.path) for t in found}
         places = {(t.layer, t.path) for t in named}
         # a module's format is that of all that is in it, unless it or a part is spared
         reached = [t for t in targets if _above(t, places) and not _above(t, spared)]
         formats |= dict.fromkeys([(t.layer, t.path) for t in reached], print_expr(rule.format))
+        if quantized:
+            hits.append((rule, print_expr(rule.format), {(t.layer, t.path) for t in reached} & products))
         rules.append(
             PrecisionRule(
                 print_expr(rule.format), tuple(map(print_selector, rule.on)), tuple(map(print_selector, rule.exclude))
             )
         )
+    for rule, format, mine in hits:
+        if mine and all(formats[place] != format for place in mine):
+            label = "later rules give everything that this one reaches another format"
+            report.sink.report("HYB308", rule.span, label, "put it behind them, or leave it out", severity="warning")
     return tuple(rules), formats
 
 
-def _above(target: Target, places: set[tuple[int, tuple[str, ...]]]) -> bool:
+def _products(module: Module) -> Iterator[Place]:
+    """The products with weights that a rule can quantize."""
+    paths: dict[str, list[tuple[str, ...]]] = {}
+    for name, block in module.by_name.items():
+        parts = ((n.path, p) for n in block.nodes if n.path for p in n.op.projections(block.widths(n)))
+        paths[name] = [(*path.split("."), *(part.split(".") if part else ())) for path, part in parts]
+    for i, layer in enumerate(module.layers):
+        yield from ((i, ("layers", str(i), *path)) for path in paths[layer.block])
+    yield from ((-1, ("head", *path)) for path in paths["head"])
+
+
+def _say_untouched(selector: ast.Selector, found: list[Target], products: set[Place], report: Report) -> None:
+    """Warns where a quantized format is given to parts that hold no product and lie in none, such as a norm."""
+    places = {(t.layer, t.path) for t in found}
+    inside = any((layer, path[:n]) in places for layer, path in products for n in range(1, len(path) + 1))
+    if not inside and not any((t.layer, t.path[:n]) in products for t in found for n in range(1, len(t.path))):
+        label = f"`{print_selector(selector)}` has no product with weights, and stays as it is"
+        help = "norms, routers, convolutions, embeddings and state parameters are not quantized: leave it out"
+        report.sink.report("HYB308", selector.span, label, help, severity="warning")
+
+
+def _above(target: Target, places: set[Place]) -> bool:
     """Whether a module above the target, or the target, is among the places."""
     return any((target.layer, target.path[:n]) in places for n in range(1, len(target.path) + 1))
 

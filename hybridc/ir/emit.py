@@ -117,11 +117,23 @@ def call(function: str, *args: object, **kwargs: object) -> str:
 
 
 def broken(line: str, width: int = 104) -> list[str]:
-    """A line that is a call or assigns one, its arguments on a line of their own where it is longer than `width`."""
-    if len(line) <= width:
+    """A line that is one call or assigns one, its arguments on a line of their own where it is longer than `width`; a
+    comment goes behind the bracket. Other long lines stay as they are."""
+    code, _, comment = line.partition("  # ")
+    head, _, rest = code.partition("(")
+    if len(line) <= width or not _closes_at_end(rest):
         return [line]
-    head, _, rest = line.partition("(")
-    return [f"{head}(", f"    {rest[:-1]}", ")"]
+    return [f"{head}(" + (f"  # {comment}" if comment else ""), f"    {rest[:-1]}", ")"]
+
+
+def _closes_at_end(rest: str) -> bool:
+    """Whether the bracket that was opened before this text is closed by its last character."""
+    depth = 1
+    for n, character in enumerate(rest):
+        depth += (character in "([{") - (character in ")]}")
+        if not depth:
+            return n == len(rest) - 1
+    return False
 
 
 def scaled(factor: float, text: str) -> str:

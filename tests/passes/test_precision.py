@@ -164,6 +164,32 @@ def test_a_value_that_is_quantized_once_gives_the_same_numbers(rule):
         torch.testing.assert_close(grads[name], grad)
 
 
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("bitnet on norm", ["norm"]),
+        ("fp8(row) on router, **.qkv", ["router"]),
+        ("fp8(row) on embed", ["embed"]),
+        ("fp8(row) on layers[0].attn.q_norm", ["q_norm"]),
+        ("fp8(row) on attn\n bitnet on layers.**", ["later rules"]),
+        ("fp8(row) on attn.qkv\n bf16 on attn", ["later rules"]),
+        ("fp8(row) on attn.qkv.weight", []),
+        ("bitnet on layers.** except norm\n fp8(row) on attn, lm_head", []),
+    ],
+)
+def test_rules_without_effect_say_so(rules, words):
+    sink = hybridc.check(SPEC.replace("RULES", rules))
+    assert not sink.errors
+    found = [d for d in sink.diagnostics if d.code == "HYB308"]
+    assert len(found) == len(words) and all(w in d.label for w, d in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize("place", ["rollout", "dispatch", "kv_cache"])
+def test_places_that_are_not_emitted_say_so(place):
+    warnings = hybridc.compile(SPEC.replace("RULES", f"fp8(block128) on {place}")).warnings
+    assert [(d.code, place in d.label) for d in warnings] == [("HYB305", True)]
+
+
 def test_no_spec_can_call_it():
     text = SPEC.replace("norm >> linear(16)", "norm >> quantize(fp8)").replace("RULES", "bitnet on attn")
     assert "HYB102" in [d.code for d in hybridc.check(text).errors]
