@@ -75,7 +75,8 @@ def to_config(m: Found) -> dict[str, Any]:
         **ends(m),
         **heads_of(attn),
         **(rope_of(turned[0].rope) if turned else {}),
-        "sliding_window": windows[0] if windows else None,
+        # full layers have no positions in a model that has a window, even where none of its layers uses it
+        "sliding_window": windows[0] if windows else None if turned else 4096,
         "layer_types": types_of(m),
         "rms_norm_eps": m.op("norm").eps,
         "attention_dropout": attn.dropout,

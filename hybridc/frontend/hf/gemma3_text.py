@@ -24,7 +24,8 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         c.flag("attention_bias", False),
     )
     window, drop = c.integer("sliding_window", 4096), dropout(c)
-    every = c.integer("sliding_window_pattern", c.integer("_sliding_window_pattern", 6))
+    every = c.integer("sliding_window_pattern", 6)
+    c.ignore("_sliding_window_pattern")  # how transformers 4 saved it, beside layer_types; nothing reads it
     types = layer_types(c, depth, [SLIDING if (i + 1) % every else FULL for i in range(depth)])
     c.refuse_unless("use_bidirectional_attention", False, [False], "tokens do not see later ones")
     scalar = c.positive("query_pre_attn_scalar", 256) or 256
@@ -84,6 +85,9 @@ def _ropes(c: Config) -> tuple[ast.Call, ast.Call]:
     old = c.take("rope_scaling", None, dict)
     local = {"rope_theta": c.number("rope_local_base_freq", 10000.0), **(new.get(SLIDING) or {})}
     full = {"rope_theta": c.number("rope_theta", 1e6), **(new.get(FULL) or {}), **(old or {})}
+    if old and "type" in old and "rope_type" not in old:
+        # transformers puts it below a `rope_type` of its own, which goes before `type`, and scales nothing
+        c.refuse("rope_scaling", old, "say the kind of scaling as `rope_type`")
     if set(new) - {SLIDING, FULL}:
         c.refuse("rope_parameters", new, f"give settings for {SLIDING} and {FULL}")
     made = [rope(c, theta=10000.0, max_positions=131072, given=given) for given in (local, full)]

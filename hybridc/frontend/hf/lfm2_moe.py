@@ -66,12 +66,16 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
 
 def to_config(m: Found) -> dict[str, Any]:
     """The config of a spec in this family's form."""
-    mlp, experts = m.maybe("mlp"), m.op("moe")
-    return {
+    mlp, experts = m.maybe("mlp"), m.maybe("moe")
+    fields = {
         **ends(m),
         **mixers_of(m),
         "intermediate_size": mlp.hidden if mlp else 7168,
         "num_dense_layers": sum(m.layers_with("mlp")),
+    }
+    if experts is None:
+        return fields
+    return fields | {
         "num_experts": experts.experts,
         "moe_intermediate_size": experts.hidden,
         "num_experts_per_tok": experts.top_k,

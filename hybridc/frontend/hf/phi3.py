@@ -18,12 +18,13 @@ from hybridc.frontend.hf.weightmap import WeightMap
 def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     """The spec and the names of the weights."""
     dim, vocab, depth = sizes(c, 3072, 32064, 32)
+    c.values.setdefault("original_max_position_embeddings", 4096)  # the class has it, and it goes before the rope's own
     attn = attention(
         heads(c, dim),
         dim,
         names=("qkv_proj",),
         fused=True,
-        rope=rope(c, theta=10000.0, max_positions=4096, may_be_partial=True, original_max=4096),
+        rope=rope(c, theta=10000.0, max_positions=4096, may_be_partial=True),
         window=c.integer("sliding_window", None),
         dropout=dropout(c),
     )

@@ -73,7 +73,9 @@ def _windows(c: Config, depth: int) -> tuple[list[str], int | None]:
     first = c.take("max_window_layers", 28, int, low=0)
     default = [SLIDING if used and (i + 1) % 2 and i < first else FULL for i in range(depth)]
     types = layer_types(c, depth, default)
-    return (types, window) if used else ([FULL] * depth, None)
+    if SLIDING in types and not used:
+        c.refuse("use_sliding_window", False, "layer_types names windowed layers, which need it to be true")
+    return types, window if used else None
 
 
 def to_config(m: Found) -> dict[str, Any]:

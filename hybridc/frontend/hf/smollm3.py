@@ -25,6 +25,8 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     window, used = c.integer("sliding_window", None), c.flag("use_sliding_window", False)
     sliding = used and window is not None
     types = layer_types(c, depth, [SLIDING if sliding and not r else FULL for r in turned])
+    if SLIDING in types and window is None:
+        c.refuse("sliding_window", None, "layer_types names windowed layers: say how wide the window is")
     c.ignore("max_window_layers")  # in published configs, read by nobody
     act = c.choice("hidden_act", "silu", ACTIVATIONS)
     mlp = gated_mlp(c.integer("intermediate_size", 11008), act, bias=c.flag("mlp_bias", False))
@@ -51,7 +53,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         "smollm3",
         dim,
         vocab,
-        [kind(r, sliding and t == SLIDING) for r, t in zip(turned, types, strict=True)],
+        [kind(r, t == SLIDING) for r, t in zip(turned, types, strict=True)],
         call("rmsnorm", eps=c.number("rms_norm_eps", 1e-6)),
         tied=c.flag("tie_word_embeddings", True),
         init=initial(c),
