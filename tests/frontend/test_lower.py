@@ -108,6 +108,8 @@ ERRORS = [
     (spec(layers='pattern("AXA", A=A)'), "HYB131", "X"),
     (spec(layers='pattern("A", AB=A)'), "HYB131", "AB=A"),
     (spec(layers="A | | A"), "HYB001", None),
+    (spec(layers='pattern("A||A", A=A)'), "HYB132", None),
+    (spec(layers='pattern("A|", A=A)'), "HYB132", None),
     (spec(layers="A * (1 - 3)"), "HYB133", "1 - 3"),
     (spec(layers="swiglu(96) * 2"), "HYB134", "swiglu(96)"),
     (spec(layers="dim * 2"), "HYB134", "dim"),
@@ -127,6 +129,40 @@ ERRORS = [
     (spec("x += embedding(320)"), "HYB208", "embedding(320)"),
     (spec(head="norm"), "HYB209", None),
     (spec(head="norm >> lm_head(300, tied=true)"), "HYB210", "tied=true"),
+    # single ops
+    (spec("x += norm >> attention(heads=4, dropout=1)"), "HYB112", "dropout=1"),
+    (spec("x += norm >> attention(heads=4, head_dim=6, rope=rope(partial=1.4))"), "HYB203", "rope=rope(partial=1.4)"),
+    (spec("x += norm >> attention(heads=8, rope=rope(kind=longrope, short=(1, 1, 1, 1)))"), "HYB203", None),
+    (spec("x += norm >> attention(heads=32, rope=rope(kind=longrope, short=(1,), long=(-1,)))"), "HYB203", None),
+    (spec("x += norm >> attention(heads=32, rope=rope(kind=longrope, short=(1, 2), long=(1,)))"), "HYB203", None),
+    (spec("x += norm >> attention(heads=4, scale=0)"), "HYB112", "scale=0"),
+    (spec("x += norm >> dropout(1)"), "HYB112", "1"),
+    (spec("x += norm >> gated_delta_net(heads=4, key_heads=3)"), "HYB202", "key_heads=3"),
+    (spec("x += norm >> gated_delta_net(heads=4, dt_min=0.2)"), "HYB112", None),
+    (spec("x += norm >> gated_delta_net(heads=4, key_dim=6, norm=gated_rmsnorm(groups=4))"), "HYB206", None),
+    (spec("x += norm >> kda(heads=4, lower_bound=0.5)"), "HYB112", "lower_bound=0.5"),
+    (spec("x += norm >> kda(heads=4, dt_max=0.001)"), "HYB112", "dt_max=0.001"),
+    (spec("x += norm >> kda(heads=4, head_dim=6, norm=gated_rmsnorm(groups=4))"), "HYB206", None),
+    (spec("x += norm >> lightning_attention(heads=5)"), "HYB201", "heads=5"),
+    (spec("x += norm >> mamba(dt_min=0.1)"), "HYB112", None),
+    (spec("x += norm >> mamba2(heads=4, dt_limit=(0.5, 0.1))"), "HYB112", "dt_limit=(0.5, 0.1)"),
+    (spec("x += norm >> mamba2(heads=4, dt_min=0.1)"), "HYB112", None),
+    (spec("x += norm >> mamba2(heads=4, head_dim=6, norm=gated_rmsnorm(groups=5))"), "HYB206", None),
+    (spec("x += norm >> mla(heads=2, kv_rank=8, nope_dim=4, rope_dim=4, dropout=1.5)"), "HYB112", "dropout=1.5"),
+    (spec("x += norm >> mla(heads=2, kv_rank=8, nope_dim=4, rope_dim=3, rope=rope())"), "HYB203", "rope=rope()"),
+    (spec("x += norm >> mla(heads=2, kv_rank=8, nope_dim=4, rope_dim=4, rope=rope(partial=0.2))"), "HYB203", None),
+    (spec("x += norm >> mla(heads=2, kv_rank=8, nope_dim=4, rope_dim=1, rope=rope(kind=longrope))"), "HYB203", None),
+    (spec("x += norm >> moe(experts=4, hidden=8, top_k=1, groups=3)"), "HYB207", "groups=3"),
+    (spec("x += norm >> moe(experts=4, hidden=8, top_k=1, groups=2, top_groups=3)"), "HYB207", "top_groups=3"),
+    (spec("x += norm >> moe(experts=4, hidden=8, top_k=1, groups=4, top_groups=1)"), "HYB207", "groups=4"),
+    (spec("x += norm >> moe(experts=4, hidden=8, top_k=3, groups=2, top_groups=1)"), "HYB207", "top_k=3"),
+    (spec("x += norm >> moe(experts=2, hidden=8, top_k=1, act=gelu, beta=2)"), "HYB221", "beta=2"),
+    (spec("x += norm >> moe(experts=2, hidden=8, top_k=1, gated=false, limit=2)"), "HYB221", "limit=2"),
+    (spec("x += norm >> moe(experts=2, hidden=8, top_k=1, gated=false, up_offset=1)"), "HYB221", "up_offset=1"),
+    (spec("x += norm >> moe(experts=2, hidden=8, top_k=1, shared_gate=true)"), "HYB221", "shared_gate=true"),
+    (spec("x += rmsnorm(affine=false, zero_centered=true)"), "HYB221", "zero_centered=true"),
+    (spec("x += norm >> rg_lru(blocks=5)"), "HYB206", "blocks=5"),
+    (spec("x += norm >> short_conv(conv=1)"), "HYB112", "conv=1"),
     # mesh
     (spec("x += norm >> attention(heads=9, kv_heads=3, head_dim=16)", tail="mesh { tp = 2 }"), "HYB214", "heads=9"),
     (spec(tail="mesh { tp = 5 }"), "HYB215", "96"),
@@ -159,6 +195,8 @@ def test_error(text, code, spanned):
 WARNINGS = [
     (spec(tail="mesh { ep = 4 }"), "HYB216"),
     (spec(tail="precision { fp32 on **.router }"), "HYB306"),
+    (spec(tail="precision { bitnet on rmsnorm }"), "HYB308"),
+    (spec(tail="precision { bitnet on swiglu; bf16 on swiglu }"), "HYB308"),
     (spec(extra="param depth = 3"), "HYB104"),
     (spec(params="w=3"), "HYB104"),
     (spec(extra="block B { x += norm }"), "HYB105"),
@@ -172,6 +210,35 @@ WARNINGS = [
 @pytest.mark.parametrize(("text", "code"), WARNINGS, ids=[c for _, c in WARNINGS])
 def test_warning(text, code):
     assert [f[:2] for f in found(text)] == [(code, "warning")]
+
+
+COMPILED = [
+    (spec(tail="mesh { dp = 2 }"), "HYB220", "warning"),
+    (spec(tail="precision { bf16 on layers[0].swiglu }"), "HYB305", "warning"),
+    (spec(extra="mtp = A"), "HYB212", "error"),
+    (
+        spec(
+            extra="shared block S { x += norm >> swiglu(8) }", layers="A S S", tail="precision { bitnet on layers[1] }"
+        ),
+        "HYB307",
+        "error",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "severity"), COMPILED, ids=[c for _, c, _ in COMPILED])
+def test_what_the_compiler_adds(text, code, severity):
+    if severity == "warning":
+        assert [d.code for d in hybridc.compile(text).warnings] == [code]
+        return
+    with pytest.raises(hybridc.DiagnosticError) as caught:
+        hybridc.compile(text)
+    assert [d.code for d in caught.value.diagnostics if d.severity == "error"] == [code]
+
+
+def test_every_code_of_the_language_is_made_by_some_spec():
+    made = {code for _, code, *_ in [*ERRORS, *WARNINGS, *COMPILED]}
+    assert {c for c in CODES if c[3] in "123"} - made == set()
 
 
 def test_all_errors_of_a_file_come_at_once():

@@ -159,6 +159,27 @@ def test_mistakes_are_found_where_they_are(text, places, help):
         parse(text)
 
 
+CODES = {
+    "let a = 1 +* 2": "HYB001",
+    "let a = " + "(" * 200: "HYB002",
+    "let a = 'b'": "HYB003",
+    'let a = "b': "HYB003",
+    'let a = "\\q"': "HYB003",
+    "let a = $": "HYB004",
+    "let n\u0430me = 1": "HYB004",
+    "let a = f(b=1, 2)": "HYB005",
+    "mesh { tp = 1 }\nmesh { tp = 2 }": "HYB005",
+    "model m { layer = A }": "HYB006",
+}
+
+
+@pytest.mark.parametrize("text", CODES, ids=[f"{code}-{n}" for n, code in enumerate(CODES.values())])
+def test_each_mistake_has_its_code(text):
+    sink = Sink()
+    parse(text, sink=sink)
+    assert CODES[text] in [d.code for d in sink.errors]
+
+
 def test_all_syntax_errors_of_a_file_in_one_go():
     text = (
         "model m {\n  param = 3\n  let a = * 2\n  block A {\n    x += >> b\n    x += c\n  }\n  head = )\n  embed = e\n}"

@@ -57,13 +57,8 @@ class Mamba2(Op):
                 f"{self.heads} heads do not divide into {self.groups} groups",
                 f"use a divisor of {self.heads} for groups, or {multiple(self.heads, self.groups)} heads",
             )
-        if self.norm is not None and self.inner() % self.norm.groups:
-            check.error(
-                "HYB206",
-                "norm",
-                f"{self.inner()} channels do not divide into {self.norm.groups} groups",
-                f"use a divisor of {self.inner()} for the norm's groups",
-            )
+        if self.norm is not None:
+            self.norm.check_groups(self.inner(), check, "norm")
         low, high = self.dt_limit
         if not 0.0 <= low < high:
             check.error("HYB112", "dt_limit", f"({low}, {high}) is not a range of step sizes", "use 0 <= low < high")
