@@ -51,10 +51,17 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.paths: dict[str, Path] = {}
         self.handles: dict[Path, Any] = {}
-        self.read = dict.fromkeys(shards(folder), 0)
-        for path in self.read:
-            for name in list(self._open(path).keys()):
-                self.paths[name] = path
+        listed = shards(folder)
+        self.read = dict.fromkeys(listed, 0)
+        held = {path: list(self._open(path).keys()) for path in listed}
+        for path, names in held.items():
+            self.paths |= dict.fromkeys(names, path)
+        placed = {name: path for path, names in listed.items() for name in names}
+        if lost := [name for name, path in placed.items() if name not in held[path]]:
+            self.close()
+            label = f"{_tensors(len(lost))} not in the shards that the index names: {', '.join(folded(lost)[:SHOWN])}"
+            raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download the index and the shards again")])
+        self.paths |= placed  # of a tensor that two shards hold, the index says which counts
 
     def _open(self, path: Path) -> Any:
         from safetensors import safe_open
@@ -102,9 +109,9 @@ class Files:
         return value
 
 
-def shards(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: those that the index names, or the only one. Raises DiagnosticError
-    (HYB512)."""
+def shards(folder: Path) -> dict[Path, list[str]]:
+    """The safetensors files of a folder, each with the tensors that the index puts there: those that the index names,
+    or the only one. Raises DiagnosticError (HYB512)."""
 
     def bad(label: str, help: str) -> DiagnosticError:
         return DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, help)])
@@ -113,22 +120,38 @@ def shards(folder: Path) -> list[Path]:
     single = folder / "model.safetensors"
     if not index.exists():
         if single.exists():
-            return [single]
+            return {single: []}
         if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
             raise bad("the weights are pickled files, which can run code", "convert them to safetensors first")
         raise bad(f"`{folder.name}` has no model.safetensors and no index of shards", "name a checkpoint folder")
     try:
         if index.stat().st_size > MAX_INDEX_BYTES:
             raise bad(f"`{index.name}` is larger than {MAX_INDEX_BYTES} bytes", "name a checkpoint folder")
-        listed = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        places = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        listed = sorted(set(places.values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise bad(f"`{index.name}` is not an index of shards", "download it again") from error
     for name in listed:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise bad(f"the index names the shard {name!r}", "a shard is a safetensors file in the same folder")
-        if not (folder / name).exists():
-            raise bad(f"the shard `{name}` is missing", "download it")
-    return [folder / name for name in listed]
+        if not _exists(folder / name):
+            raise bad(f"the shard `{_shorter(name)}` is missing", "download it")
+    out: dict[Path, list[str]] = {folder / name: [] for name in listed}
+    for tensor, name in places.items():
+        out[folder / name].append(tensor)
+    return out
+
+
+def _exists(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _shorter(name: str) -> str:
+    return name if len(name) <= 100 else name[:97] + "..."
 
 
 @dataclass(frozen=True)

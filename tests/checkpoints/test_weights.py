@@ -312,7 +312,19 @@ def test_shards(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "shard", ["../a.safetensors", "/a.safetensors", "sub/a.safetensors", "a.bin", "..", "", 3, None, "a\0.safetensors"]
+    "shard",
+    [
+        "../a.safetensors",
+        "/a.safetensors",
+        "sub/a.safetensors",
+        "a.bin",
+        "..",
+        "",
+        3,
+        None,
+        "a\0.safetensors",
+        "a" * 300 + ".safetensors",
+    ],
 )
 def test_shards_elsewhere_are_refused(checkpoint, tmp_path, shard):
     tensors = checkpoint(LLAMA)
@@ -320,6 +332,28 @@ def test_shards_elsewhere_are_refused(checkpoint, tmp_path, shard):
     index["weight_map"]["model.norm.weight"] = shard
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert "HYB512" in refusal(tmp_path)
+
+
+def test_the_index_says_where_a_tensor_is(checkpoint, tmp_path):
+    """Of a tensor that two shards hold, the one counts that the index names, whatever the shards are called."""
+    tensors = checkpoint(LLAMA)
+    index = split(tmp_path, tensors)
+    for shard in sorted(set(index["weight_map"].values())):
+        mine = load_file(tmp_path / shard)
+        strange = {n: torch.full_like(v, 7.0) for n, v in tensors.items() if n not in mine}
+        save_file({**mine, **strange}, tmp_path / shard)
+    got = to_hf_state_dict(hybridc.from_hf(tmp_path))
+    assert all(torch.equal(got[n], tensors[n]) for n in tensors)
+
+
+def test_a_tensor_that_is_not_where_the_index_says(checkpoint, tmp_path):
+    index = split(tmp_path, checkpoint(LLAMA))
+    places = index["weight_map"]
+    (other,) = set(places.values()) - {places["model.norm.weight"]}
+    places["model.norm.weight"] = other
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    text = refusal(tmp_path)
+    assert "HYB512" in text and "model.norm.weight" in text
 
 
 @pytest.mark.parametrize(
