@@ -13,6 +13,7 @@ import pytest
 import hybridc
 from bench.smollm2 import fetch
 from hybridc.frontend.hf import families
+from hybridc.ir.formats import RECIPES
 from tests.docs.markdown import ROOT, fences
 
 
@@ -90,6 +91,13 @@ def test_checkpoints_page(tmp_path: Path, environment: dict[str, str]) -> None:
         )
     )
     assert named == {*families(), "model_type"}
+
+
+def test_precision_page(tmp_path: Path, environment: dict[str, str]) -> None:
+    page = ROOT / "docs" / "precision.md"
+    assert follow(page, tmp_path, environment) == 1
+    text = page.read_text(encoding="utf-8")
+    assert all(f"`fp8({recipe})`" in text for recipe in RECIPES)
 
 
 def test_transformers_page(tmp_path: Path, environment: dict[str, str]) -> None:
