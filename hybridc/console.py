@@ -39,6 +39,11 @@ def wrong(message: str) -> NoReturn:
     raise Stop(COMMAND_WRONG, message)
 
 
+def note(message: str) -> None:
+    """Says on standard error what a person may not expect, and goes on."""
+    write(f"note: {message}\n", sys.stderr)
+
+
 def write(text: str, stream: TextIO | None = None) -> None:
     """Prints `text` as it is. A reader that has gone away (`| head`) is no mistake: the rest is dropped."""
     target = stream or sys.stdout

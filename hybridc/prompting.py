@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hybridc.console import wrong
+from hybridc.console import note, wrong
 from hybridc.tokens import ByteTokens, Tokens, end_ids, settings, tokens_for
 
 MAX_NEW_TOKENS = 1 << 20
@@ -56,6 +56,8 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
         net = hybridc.compile(source, params=params, include=include).load()
     if weights is not None:
         load_weights(net, weights)
+    elif not source.is_dir() and not is_gguf(source):
+        note("a spec has no weights, and these are initial ones: --weights FILE brings others")
     return net.eval()
 
 

@@ -588,6 +588,22 @@ def gguf(tmp_path: Path) -> Path:
     return tmp_path / "m.gguf"
 
 
+def test_initial_weights_are_said_to_be_such(run: Run, spec: Path, tmp_path: Path) -> None:
+    status, out, err = run("generate", spec, "--ids", "1,2", "--max-new-tokens", 2)
+    assert status == 0 and out and "initial" in err and "--weights" in err
+    config = {
+        "model_type": "llama",
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "vocab_size": 64,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert run("import", "hf", tmp_path, "-o", "l.hyb")[0] == 0
+    status, _, err = run("export", "hf", "l.hyb", "out")
+    assert status == 0 and "initial" in err
+
+
 def test_import_nemotron(run: Run, tmp_path: Path) -> None:
     status, text, err = run("import", "nemotron", "M-M*-E")
     assert status == 0 and err == ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridc.checkpoints.folders import new_folder
+from hybridc.console import note
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink
 from hybridc.frontend import ast
 from hybridc.frontend.hf.weightmap import Source
@@ -123,8 +124,8 @@ def _write(folder: Path, parameters: Mapping[str, Tensor], sources: Mapping[str,
 def export_folder(source: Path, folder: Path, *, family: str = "", weights: Path | None = None) -> Path:
     """`hybridc export hf`: a checkpoint's folder, an emitted package or a spec as the folder of a public checkpoint.
 
-    `weights` is a safetensors file with the net's own names, for a package or a spec; without it they have their
-    initial weights. Raises DiagnosticError.
+    `weights` is a safetensors file with the net's own names, for a package or a spec, which have none themselves; those
+    of a checkpoint stay in the format that most of them are in. Raises DiagnosticError.
     """
     import hybridc
     from hybridc.codegen.package import is_package
@@ -134,8 +135,10 @@ def export_folder(source: Path, folder: Path, *, family: str = "", weights: Path
         if weights is not None:
             label = f"`{source.name}` is a checkpoint, which brings its own weights"
             raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "leave out --weights")])
-        return to_hf(hybridc.from_hf(source), folder, family=family, beside=source)
+        return to_hf(hybridc.from_hf(source, dtype="auto"), folder, family=family, beside=source)
     net = hybridc.compile(source / "spec.hyb" if source.is_dir() else source).load()
-    if weights is not None:
+    if weights is None:
+        note("without --weights FILE the weights are initial ones")
+    else:
         load_weights(net, weights)
     return to_hf(net, folder, family=family, beside=source if source.is_dir() else source.parent)

@@ -25,13 +25,31 @@ def import_nemotron(letters: str) -> ast.Spec:
     return import_config({"model_type": "nemotron_h", "hybrid_override_pattern": letters})
 
 
-def from_hf(folder: str | Path, *, target: str = "cpu", mesh: Mapping[str, Any] | None = None) -> nn.Module:
-    """The emitted module of a public checkpoint, with its weights. Raises DiagnosticError."""
-    from hybridc.checkpoints.weights import bind, load_hf
+DTYPES = ("float32", "bfloat16", "float16", "auto")
+"""What the weights of a loaded net can be; `auto` is what most of the file's numbers are."""
 
+
+def from_hf(
+    folder: str | Path, *, dtype: str = "float32", target: str = "cpu", mesh: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """The emitted module of a public checkpoint, with its weights in a dtype of DTYPES.
+
+    What stays fp32 whatever a net is cast to (routers, A_log, dt_bias, D) is fp32 here too. Raises DiagnosticError for
+    a folder that is no checkpoint, ValueError for another dtype.
+    """
+    import torch
+
+    from hybridc.checkpoints.weights import Files, bind, load_tensors
+
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}")
     imported = read(Path(folder))
     compiled = compile(imported.spec, target=target, mesh=mesh)
     net = compiled.skeleton()
     bind(net, imported)
-    load_hf(net, Path(folder))
+    with Files(Path(folder)) as files:
+        chosen = files.dtype() if dtype == "auto" else dtype
+        if chosen != "float32":
+            net.to(getattr(torch, chosen))
+        load_tensors(net, files)
     return net

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridc.checkpoints.hub import import_hf
+from hybridc.checkpoints.hub import from_hf, import_hf
 from hybridc.codegen.package import is_package, write_package
 from hybridc.codegen.transformers_code import WEIGHTS_PREFIX, with_transformers
 from hybridc.compiler import Compiled
@@ -58,7 +58,13 @@ def save_transformers(
         if net is not None:
             _write_weights(net, made / "model.safetensors")
 
-    write_package(as_transformers(compiled, token_ids).source, Path(folder), fill)
+    entries = dict(token_ids or {})
+    if net is not None:
+        sizes: dict[str, int] = {}
+        for p in net.parameters():
+            sizes[str(p.dtype).removeprefix("torch.")] = sizes.get(str(p.dtype).removeprefix("torch."), 0) + p.numel()
+        entries["dtype"] = max(sizes, key=lambda name: sizes[name])
+    write_package(as_transformers(compiled, entries).source, Path(folder), fill)
     return Path(folder)
 
 
@@ -104,6 +110,9 @@ def write(
 
     if weights is not None and seed is not None:
         wrong("--weights and --seed both say where the weights come from: give one of them")
+    checkpoint = source.is_dir() and not is_package(source)
+    if checkpoint and (weights is not None or seed is not None):
+        wrong("a checkpoint's folder brings its own weights: leave out --weights and --seed")
     config = settings(source / "config.json") if source.is_dir() else {}
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     token_ids = {name: config[name] for name in names if config.get(name) is not None}
@@ -113,6 +122,8 @@ def write(
         net = compiled.load(seed=seed or 0)
         if weights is not None:
             load_weights(net, weights)
+    elif checkpoint and (source / "config.json").is_file() and not (source / "model.py").is_file():
+        net = from_hf(source, dtype="auto")
     elif source.is_dir() and any(source.glob("*.safetensors")):
         net = load_net(source, None, {}, include)
     save_transformers(compiled, folder, net=net, token_ids=token_ids, beside=beside)

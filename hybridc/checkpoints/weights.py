@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -97,6 +98,15 @@ class Files:
 
     def format(self, name: str) -> str:
         return str(self._slice(name).get_dtype())
+
+    def dtype(self) -> str:
+        """torch's name of the format that most numbers are in; float32 where they are in none that is read."""
+        counts: dict[str, int] = {}
+        for name in self.paths:
+            format = self.format(name)
+            counts[format] = counts.get(format, 0) + math.prod(self.shape(name))
+        most = max(counts, key=lambda f: counts[f], default="F32")
+        return {"BF16": "bfloat16", "F16": "float16"}.get(most, "float32")
 
     def tensor(self, name: str) -> Tensor:
         path = self.paths[name]

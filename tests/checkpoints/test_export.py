@@ -157,3 +157,43 @@ def test_a_net_without_a_spec(tmp_path):
 def test_a_folder_that_is_taken(tmp_path):
     (tmp_path / "file").write_text("x")
     assert codes(lambda: to_hf(hybridc.compile(LLAMA).load(), tmp_path, family="llama")) == ["HYB403"]
+
+
+def test_a_bf16_checkpoint_is_exported_in_bf16(tmp_path):
+    """Routers are fp32 in the net, and so in the file; their numbers are the file's."""
+    source = GOLDENS / "qwen3_moe_aux"
+    tensors = {n: t.bfloat16() for n, t in load_file(source / "model.safetensors").items()}
+    (tmp_path / "bf16").mkdir()
+    save_file(tensors, tmp_path / "bf16" / "model.safetensors")
+    (tmp_path / "bf16" / "config.json").write_text((source / "config.json").read_text())
+    export.export_folder(tmp_path / "bf16", tmp_path / "out")
+    back = load_file(tmp_path / "out" / "model.safetensors")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
+    assert back.keys() == tensors.keys()
+    for name, tensor in back.items():
+        assert tensor.dtype == (torch.float32 if name.endswith("mlp.gate.weight") else torch.bfloat16), name
+        assert torch.equal(tensor.float(), tensors[name].float())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "auto"])
+def test_a_checkpoint_is_loaded_in_a_dtype(dtype):
+    net = hybridc.from_hf(GOLDENS / "jamba_dense", dtype=dtype)
+    wanted = getattr(torch, "float32" if dtype == "auto" else dtype)
+    kept = {"A_log", "D", "dt_proj.bias"}
+    for name, p in net.named_parameters():
+        assert p.dtype == (torch.float32 if any(name.endswith(k) for k in kept) else wanted), name
+    wide = hybridc.from_hf(GOLDENS / "jamba_dense")
+    assert all(torch.equal(p, q.to(p.dtype)) for p, q in zip(net.parameters(), wide.parameters(), strict=True))
+    with pytest.raises(ValueError, match="choose one of"):
+        hybridc.from_hf(GOLDENS / "jamba_dense", dtype="int8")
+
+
+def test_a_family_that_lacks_something_is_said_to(tmp_path):
+    """Not what its config would do wrong where what it cannot say is left out."""
+    phi = hybridc.compile(read(GOLDENS / "phi3_partial_window").spec).load()
+    for family in ("llama", "qwen2"):
+        assert codes(lambda family=family: to_hf(phi, tmp_path / "x", family=family)) == ["HYB514"]
+    jamba = hybridc.compile(read(GOLDENS / "jamba_dense").spec).load()
+    with pytest.raises(DiagnosticError) as caught:
+        to_hf(jamba, tmp_path / "y", family="deepseek_v3")
+    assert "its attention has no `kv_rank`" in caught.value.diagnostics[0].label

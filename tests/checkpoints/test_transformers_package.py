@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, FalconH1Config, Fa
 
 import hybridc
 from hybridc import cli
+from tests.docs.markdown import ROOT
 from tests.runtime import zoo
 
 Run = Callable[..., tuple[int, str, str]]
@@ -112,6 +113,10 @@ def test_mistakes(run: Run) -> None:
     words = ("compile", "zoo.hyb", "--as", "transformers", "-o", "zoo")
     status, _, err = run(*words, "--seed", 1, "--weights", "own.safetensors")
     assert status == 2 and "give one of them" in err
+    folder = ROOT / "tests" / "frontend" / "hf" / "goldens" / "llama_yarn"
+    for option in (("--seed", 1), ("--weights", folder / "model.safetensors")):
+        status, _, err = run("compile", folder, "--as", "transformers", "-o", "zoo", *option)
+        assert status == 2 and "brings its own weights" in err
     status, _, err = run(*words, "--weights", "none.safetensors")
     assert status == 2 and "cannot read" in err
     assert run("compile", "none.hyb", "--as", "transformers", "-o", "zoo")[0] == 2

@@ -16,6 +16,7 @@ from hybridc.frontend.hf.config import Config, plain, read_config
 from hybridc.frontend.hf.inverse import Found, misfit
 from hybridc.frontend.hf.weightmap import WeightMap
 from hybridc.ir.graph import Module
+from hybridc.ir.ops import Op
 
 SUPPORT = ("build", "config", "decoder", "fields", "inverse", "mambas", "match", "parts", "rope", "weightmap")
 """Modules of this package that are no family."""
@@ -68,8 +69,11 @@ def export_config(module: Module, family: str = "") -> dict[str, Any]:
     write: Callable[[Found], dict[str, Any]] = importlib.import_module(f"{__name__}.{chosen}").to_config
     try:
         fields = write(Found(module))
-    except (AttributeError, KeyError, IndexError, StopIteration) as error:
-        raise misfit(f"the model is not in the form of `{chosen}` ({error})") from error
+    except AttributeError as error:
+        kind = type(error.obj).__name__.lower() if isinstance(error.obj, Op) else "part of it"
+        raise misfit(f"the model is not in the form of `{chosen}`: its {kind} has no `{error.name}`") from error
+    except (KeyError, IndexError, StopIteration) as error:
+        raise misfit(f"the model is not in the form of `{chosen}`") from error
     return {"model_type": chosen, **fields}
 
 

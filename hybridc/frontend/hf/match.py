@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from hybridc.diagnostics import DiagnosticError
 from hybridc.frontend import ast
 from hybridc.frontend.hf import Imported, export_config, read
 from hybridc.frontend.hf.inverse import misfit
@@ -30,8 +31,14 @@ def match(module: Module, family: str, analyse: Analyse) -> Match:
     Names of blocks and of submodules may differ; ops, their order and their attributes may not. Raises DiagnosticError:
     HYB501 for an unknown family, HYB514 for a model that the family cannot express, with the first thing that differs.
     """
-    imported = read(export_config(module, family))
-    wanted = analyse(imported.spec)
+    config = export_config(module, family)
+    try:
+        imported = read(config)
+        wanted = analyse(imported.spec)
+    except DiagnosticError as error:
+        # the config says less than the model: what is left of it does not work out
+        first = error.diagnostics[0]
+        raise misfit(f"the model, as a `{config['model_type']}`, would be wrong: {first.label}") from error
     if len(wanted.layers) != len(module.layers):
         raise misfit(f"the model has {len(module.layers)} layers, its config would have {len(wanted.layers)}")
     names: dict[str, str] = {}
@@ -48,7 +55,8 @@ def match(module: Module, family: str, analyse: Analyse) -> Match:
 def _paths(place: str, wanted: Block, have: Block) -> dict[str, str]:
     """Submodule paths of the one block by those of the other. Raises where they compute different things."""
     if len(wanted.nodes) != len(have.nodes):
-        raise misfit(f"`{place}` has {len(have.nodes)} ops, and would have {len(wanted.nodes)} in this family")
+        kinds = (", ".join(type(n.op).kind for n in block.nodes) for block in (have, wanted))
+        raise misfit("`{}` has the ops {}, and would have {} in this family".format(place, *kinds))
     values = {a.name: b.name for a, b in zip(wanted.args, have.args, strict=False)}
     out = {}
     for a, b in zip(wanted.nodes, have.nodes, strict=True):

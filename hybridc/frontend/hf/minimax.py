@@ -100,7 +100,7 @@ def _residual(factors: tuple[float, float], part: str) -> ast.Statement:
 
 def _linear(c: Config, h: Heads, act: str, depth: int) -> Part:
     """A linear layer: later ones decay less. The public projection has q, k and v rows of each head in turn."""
-    fading = ast.Binary("-", expr(1), ast.Binary("/", ast.Name("layer"), expr(depth - 1 + 1e-5)))
+    fading = ast.Binary("-", expr(1), ast.Binary("/", ast.Name("layer"), ast.Binary("+", expr(depth - 1), expr(1e-5))))
     made = call(
         "lightning_attention",
         heads=h.query,
