@@ -130,11 +130,15 @@ def shards(folder: Path) -> dict[Path, list[str]]:
     single = folder / "model.safetensors"
     if not index.exists():
         if single.exists():
+            if not single.is_file():
+                raise bad(f"`{single.name}` is no plain file", "name a checkpoint folder")
             return {single: []}
         if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
             raise bad("the weights are pickled files, which can run code", "convert them to safetensors first")
         raise bad(f"`{folder.name}` has no model.safetensors and no index of shards", "name a checkpoint folder")
     try:
+        if not index.is_file():
+            raise bad(f"`{index.name}` is no plain file", "name a checkpoint folder")
         if index.stat().st_size > MAX_INDEX_BYTES:
             raise bad(f"`{index.name}` is larger than {MAX_INDEX_BYTES} bytes", "name a checkpoint folder")
         places = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
@@ -153,9 +157,9 @@ def shards(folder: Path) -> dict[Path, list[str]]:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a file is there; a name that no file can have is not."""
+    """Whether a plain file is there; a name that no file can have is not."""
     try:
-        return path.exists()
+        return path.is_file()
     except (OSError, ValueError):
         return False
 

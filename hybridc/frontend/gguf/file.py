@@ -80,6 +80,8 @@ def open_gguf(path: Path) -> BinaryIO:
     try:
         if path.is_dir():
             raise broken(f"`{path}` is a folder", "name a .gguf file, or use `hybridc import hf` for a folder")
+        if path.exists() and not path.is_file():
+            raise broken(f"`{path}` is no plain file", "name a .gguf file")
         return open(path, "rb")
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
         cause = getattr(error, "strerror", None) or error

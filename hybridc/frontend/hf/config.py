@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -50,7 +51,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a checkpoint folder. Raises DiagnosticError (HYB500) for what is none."""
     path = folder / "config.json" if folder.is_dir() else folder
     try:
-        if path.stat().st_size > MAX_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a device has no size, and a pipe may never end
+            raise _bad(f"`{path}` is no plain file", "name a folder with a config.json in it")
+        if status.st_size > MAX_BYTES:
             raise _bad(f"`{path.name}` is larger than {MAX_BYTES} bytes", "name a checkpoint folder")
         value = json.loads(path.read_text(encoding="utf-8"), object_hook=special)
     except OSError as error:

@@ -29,7 +29,10 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         dropout=dropout(c),
     )
     c.ignore("original_max_position_embeddings")  # the rope reads it, where it needs it
-    c.refuse_unless("attention_bias", False, [False], "the projections have no biases")
+    for name in ("attention_bias", "mlp_bias", "lm_head_bias"):  # the last two stand in Phi-4-mini's config
+        c.refuse_unless(name, False, [False], "the projections have no biases")
+    for name in ("full_attn_mod", "interpolate_factor"):
+        c.refuse_unless(name, 1, [1], "no code of the family does anything else")
     mlp = gated_mlp(
         c.integer("intermediate_size", 8192),
         c.choice("hidden_act", "silu", ACTIVATIONS),

@@ -25,6 +25,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
     """The spec and the names of the weights."""
     dim, vocab, depth = sizes(c, 2560, 256000, 26)
     c.rename({"sliding_window": "attention_window_size"})
+    c.ignore("_block_types")  # in the published config; transformers takes its own default, which is the same
     c.ignore("final_w_init_variance_scale")  # 2 / layers, which `depth` of the init stands for
     c.refuse_unless("embeddings_scale_by_sqrt_dim", True, [True], "this family scales its embeddings")
     eps, act = c.number("rms_norm_eps", 1e-6), c.choice("hidden_activation", "gelu_pytorch_tanh", ACTIVATIONS)

@@ -3,6 +3,7 @@ broken or hostile, is answered by anything but diagnostics."""
 
 import copy
 import json
+import os
 import subprocess
 import sys
 import time
@@ -89,6 +90,35 @@ def test_values_that_a_family_does_not_honour(config, word):
 def test_all_mistakes_of_a_config_are_shown_at_once():
     found = codes({**LLAMA, "frobnicate": 1, "hidden_act": "mish", "vocab_size": -1, "rope_scaling": {"type": "x"}})
     assert sorted(code for code, _ in found) == ["HYB502", "HYB503", "HYB503", "HYB503"]
+
+
+def test_what_is_no_plain_file_is_not_read(tmp_path):
+    """A device has no size and no end, and a pipe waits for a writer."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").symlink_to("/dev/zero")
+    (tmp_path / "b").mkdir()
+    os.mkfifo(tmp_path / "b" / "config.json")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "config.json").write_text(json.dumps({**LLAMA, "vocab_size": 16}))
+    for name in ("a", "b", "c"):
+        with pytest.raises(DiagnosticError) as caught:
+            hybridc.from_hf(tmp_path / name)
+        wanted = "HYB512" if name == "c" else "HYB500"
+        assert [d.code for d in caught.value.diagnostics] == [wanted]
+    for name in ("model.safetensors", "model.safetensors.index.json"):
+        os.mkfifo(tmp_path / "c" / name)
+        with pytest.raises(DiagnosticError) as caught:
+            hybridc.from_hf(tmp_path / "c")
+        assert caught.value.diagnostics[0].code == "HYB512" and "no plain file" in caught.value.diagnostics[0].label
+
+
+def test_fields_of_published_configs():
+    """google/recurrentgemma-2b and microsoft/Phi-4-mini-instruct have fields that no code reads."""
+    recurrent = {"model_type": "recurrent_gemma", "_block_types": ["recurrent", "recurrent", "attention"]}
+    assert import_config(recurrent) == import_config({"model_type": "recurrent_gemma"})
+    extra = {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False}
+    assert import_config({"model_type": "phi3", **extra}) == import_config({"model_type": "phi3"})
+    assert {c for c, _ in codes({"model_type": "phi3", "mlp_bias": True, "full_attn_mod": 2})} == {"HYB503"}
 
 
 @pytest.mark.parametrize(
