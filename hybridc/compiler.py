@@ -20,6 +20,7 @@ from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
 from hybridc.ir.text import print_module
 from hybridc.ir.verify import verify
+from hybridc.passes.fuse import fuse
 from hybridc.passes.pipeline import Timing, run
 from hybridc.passes.precision import assign
 
@@ -96,8 +97,10 @@ def analyse(
     passes: Collection[str] | None = None,
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
+    target: str = "cpu",
 ) -> tuple[Module | None, tuple[Timing, ...]]:
-    """Everything up to codegen: lowering, passes, precision rules. Mistakes go to `sink`; None where there are any."""
+    """Everything up to codegen: lowering, passes, precision rules, kernels for targets that run them. Mistakes go to
+    `sink`; None where there are any."""
     try:
         module = lower(spec, sink)
     except RecursionError:
@@ -118,7 +121,17 @@ def analyse(
         verify(module)
     if {"all", "precision"} & set(print_after):
         out(f"// after precision\n{print_module(module)}")
-    return module, (*timings, Timing("precision", time.perf_counter() - start))
+    timings = (*timings, Timing("precision", time.perf_counter() - start))
+    wanted = target != "cpu" and (passes is None or "fuse" in passes)
+    printed = "fuse" in print_after or (wanted and "all" in print_after)
+    if sink.errors or not (wanted or printed):
+        return module, timings
+    start = time.perf_counter()
+    fused = fuse(module, sink)
+    verify(fused)
+    if printed:
+        out(f"// after fuse\n{print_module(fused)}")
+    return (fused if wanted else module), (*timings, Timing("fuse", time.perf_counter() - start))
 
 
 def check(
@@ -158,7 +171,7 @@ def compile(
     if target not in TARGETS:
         sink.report("HYB601", NO_SPAN, f"there is no target `{target}`", did_you_mean(target, TARGETS))
     spec = override(spec, sink, params=params, mesh=mesh)
-    module, timings = analyse(spec, sink, passes=passes, print_after=print_after, out=out)
+    module, timings = analyse(spec, sink, passes=passes, print_after=print_after, out=out, target=target)
     sink.sort()
     sink.check()
     assert module is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hybridc.codegen.triton.derive import Pair, pair
 from hybridc.codegen.triton.group import Group, Router
-from hybridc.codegen.triton.groups import GROUPS, ROUTERS
+from hybridc.codegen.triton.groups import GROUPS, ROUTERS, derived
 from hybridc.codegen.triton.kernel_code import accesses, filled, kernel
 from hybridc.codegen.triton.program import Program
 from hybridc.codegen.triton.router_code import LIMIT, NUMBERS, router
@@ -54,7 +54,7 @@ def emit_kernels(uses: Iterable[Use], origin: str, groups: Mapping[str, Group] =
             kernels, functions = router(ROUTERS[name])
             forms += [line for use in of_name for line in _router_forms(ROUTERS[name], use)]
         else:
-            group = groups[name]
+            group = derived(name, groups)
             made = pair(group)
             made = replace(made, forward=shared(made.forward), backward=shared(made.backward))
             kernels, functions = [kernel(made.forward), kernel(made.backward)], wrapper(group, made)

@@ -23,7 +23,8 @@ class Node:
     `path` is the submodule that holds the op's parameters below its block ("" for ops without any). `type` is None
     until the infer pass has run. `hint` is the name that the spec gives the value, if it does. `formats` are the number
     formats of its projections, by their names below the op. `own` says that its parameters are each layer's own where
-    the block is shared.
+    the block is shared. `kernel` is the generated kernel that computes the node together with those of the same name,
+    `inner` are those that compute parts inside its op, by the parts' names.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Node:
     hint: str = field(default="", compare=False, repr=False)
     formats: tuple[tuple[str, str], ...] = ()
     own: bool = False
+    kernel: str = ""
+    inner: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

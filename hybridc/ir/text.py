@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
@@ -22,13 +23,18 @@ def print_type(type: TensorType | None) -> str:
 
 def print_node(node: Node) -> str:
     """`%1 = attention %0 {heads = 8} as (qkv bitnet) : [B, S, 64] fp32  // attn`; `own` in front of the op for a node
-    whose parameters are each layer's own."""
+    whose parameters are each layer's own. Behind: `in rmsnorm.0`, the kernel that computes it, and `with (act
+    silu_glu)`, kernels for parts of it."""
     operands = ", ".join(f"%{o}" for o in node.operands)
     attributes = ", ".join(f"{k} = {show(v)}" for k, v in changed(node.op))
     own = "own " if node.own else ""
     text = f"%{node.name} = {own}{type(node.op).kind} {operands}" + (f" {{{attributes}}}" if attributes else "")
     if node.formats:
         text += f" as ({'; '.join(f'{part} {format}'.lstrip() for part, format in node.formats)})"
+    if node.kernel:
+        text += f" in {node.kernel}"
+    if node.inner:
+        text += f" with ({'; '.join(f'{part} {kernel}' for part, kernel in node.inner)})"
     return f"{text} : {print_type(node.type)}" + (f"  // {node.path}" if node.path else "")
 
 
@@ -159,7 +165,7 @@ def parse_type(text: str) -> TensorType | None:
 _FORMAT = re.compile(r"(?:(?P<part>[\w.]+) )?(?P<format>\w+(?:\(.*\))?)")
 _NODE = re.compile(
     r"%(\w+) = (own )?(\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \((.*?)\))?"
-    r" : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
+    r"(?: in ([\w.]+))?(?: with \((.*?)\))? : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
 )
 _BLOCK = re.compile(r"block @(\w+)\((.*)\) -> (.*) \{")
 _RETURN = re.compile(r"return %(\w+)(?:  // residuals = (\d+))?")
@@ -176,16 +182,23 @@ def _parse_block(lines: list[str]) -> Block:
         match = _NODE.fullmatch(line)
         if not match:
             raise IRSyntaxError(f"`{line}` is not an op")
-        name, own, kind, operands, attributes, formats, type_text, path = match.groups()
+        name, own, kind, operands, attributes, formats, kernel, inner, type_text, path = match.groups()
         op = build(kind, _Values(attributes + "}").pairs("}") if attributes else {})
         found = tuple(re.findall(r"%(\w+)", operands))
         apart = [_FORMAT.fullmatch(pair) for pair in formats.split("; ")] if formats else []
         pairs = tuple((m["part"] or "", m["format"]) for m in apart if m)
         if len(pairs) != len(apart):
             raise IRSyntaxError(f"`{formats}` are no formats")
-        nodes.append(Node(name, op, found, path or "", parse_type(type_text), formats=pairs, own=bool(own)))
+        node = Node(name, op, found, path or "", parse_type(type_text), formats=pairs, own=bool(own))
+        nodes.append(dataclasses.replace(node, kernel=kernel or "", inner=_pairs(inner or "")))
     made = tuple(Arg(name, parse_type(t)) for name, t in args)
     return Block(head[1], made, tuple(nodes), tail[1], residuals=int(tail[2] or 0))
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    """`act silu_glu; router softmax_router` as pairs."""
+    apart = [pair.partition(" ") for pair in text.split("; ")] if text else []
+    return tuple((part, kernel) for part, _, kernel in apart)
 
 
 _LAYER = re.compile(

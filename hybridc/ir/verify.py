@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hybridc.ir.graph import Block, Module
+from hybridc.ir.kernels import entangled, groups
 
 
 class InvalidIR(RuntimeError):
@@ -30,6 +31,9 @@ def verify_block(block: Block) -> None:
             if node.path in paths:
                 raise InvalidIR(f"@{block.name}: two ops at path {node.path}")
             paths.add(node.path)
+    for kernel, members in groups(block).items():
+        if between := entangled(block, members):
+            raise InvalidIR(f"@{block.name}: %{between} stands between values of {kernel}")
     if block.result not in defined:
         raise InvalidIR(f"@{block.name}: returns %{block.result}, which is not defined")
     typed = [a.type for a in block.args] + [n.type for n in block.nodes]

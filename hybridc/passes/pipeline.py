@@ -29,6 +29,10 @@ REQUIRED = ("expand", "infer")
 """What codegen cannot do without."""
 
 
+LATER = ("precision", "fuse")
+"""Passes behind these: selectors need types, and kernels depend on formats."""
+
+
 @dataclass(frozen=True)
 class Timing:
     """How long a pass took, in seconds, its verification included."""
@@ -50,7 +54,7 @@ def run(
 
     `print_after` names passes, or "all"; their result goes to `out` as text.
     """
-    known = [*(name for name, _ in PASSES), "precision"]  # which runs behind these, since selectors need types
+    known = [*(name for name, _ in PASSES), *LATER]
     for name in [*(passes or ()), *print_after]:
         if name not in known and name != "all":
             sink.report("HYB602", NO_SPAN, f"there is no pass `{name}`", did_you_mean(name, known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hybridc.codegen.triton.group import Form, Group, Input, Output, Router
@@ -68,15 +69,48 @@ def added_norm(name: str, doc: str, parameters: tuple[Input, ...], body: str) ->
     )
 
 
-def gated_norm(act: str, first: bool) -> Group:
-    """A norm with a gate in front of it, as Mamba-2 has it, or behind it; groups of channels are segments."""
+def scaled_added_norm(name: str, doc: str, parameters: tuple[Input, ...], body: str) -> Group:
+    """As `added_norm`, with `x` times a number."""
+    group = added_norm(name, doc, parameters, body)
+    return replace(
+        group,
+        name=f"scaled_{group.name}",
+        doc=group.doc.replace("h = x + residual", "h = factor x + residual"),
+        body=group.body.replace("h = cast(x + residual)", "h = cast(factor * x + residual)"),
+        constants=("factor", *group.constants),
+    )
+
+
+def norm_added(name: str, doc: str, parameters: tuple[Input, ...], body: str) -> Group:
+    """A norm that is added to the residual stream."""
+    group = norm(name, doc, parameters, body)
+    return replace(
+        group,
+        name=f"{name}_add",
+        doc=group.doc.replace("y = ", "y = residual + "),
+        inputs=(X, RESIDUAL, *parameters),
+        body=group.body.replace("y = ", "y = residual + "),
+        like=("x", "residual"),
+    )
+
+
+def head_norm(name: str, doc: str, parameters: tuple[Input, ...], body: str) -> Group:
+    """A norm of each segment, a head, with one weight for all."""
+    group = norm(name, doc, tuple(replace(p, shared=True) for p in parameters), body)
+    return replace(group, name=f"head_{name}", doc=f"{group.doc[:-1]}, in each segment.", segmented=True)
+
+
+def gated_norm(act: str, first: bool, shared: bool) -> Group:
+    """A norm with a gate in front of it, as Mamba-2 has it, or behind it, as delta rules have it; the norm is over each
+    segment: a group of channels, or a head, with one weight for all (`shared`)."""
     if first:
         name, doc = f"gated_rmsnorm_{act}", f"y = rmsnorm(x · {act}(gate)) · weight, the norm over each segment."
         body = f"v = x * {act}(gate)" + RMS.format(x="v") + "y = v * rstd * weight"
     else:
         name, doc = f"rmsnorm_gated_{act}", f"y = rmsnorm(x) · weight · {act}(gate), the norm over each segment."
         body = RMS.format(x="x") + f"y = x * rstd * weight * {act}(gate)"
-    return Group(name, doc, (X, GATE, WEIGHT), body, (Y,), ("eps",), segmented=True)
+    weight = replace(WEIGHT, shared=shared)
+    return Group(f"head_{name}" if shared else name, doc, (X, GATE, weight), body, (Y,), ("eps",), segmented=True)
 
 
 def activated(act: str) -> Group:
@@ -87,6 +121,24 @@ def activated(act: str) -> Group:
 def gated_activation(act: str) -> Group:
     """An activation of the gate times the other half of one projection's result (GLU variants: Shazeer, 2020)."""
     return Group(f"{act}_glu", f"y = {act}(gate) · up.", (GATE_UP,), f"y = {act}(gate) * up", (Y,))
+
+
+def gate(act: str) -> Group:
+    """A value times an activation of another."""
+    return Group(f"{act}_gate", f"y = x · {act}(gate).", (X, GATE), f"y = x * {act}(gate)", (Y,))
+
+
+def scaled(group: Group) -> Group:
+    """An activation of its argument times a number."""
+    (item,) = group.inputs
+    first = item.values[0]
+    return replace(
+        group,
+        name=f"scaled_{group.name}",
+        doc=group.doc.replace(f"({first})", f"(factor {first})"),
+        body=group.body.replace(f"({first})", f"(factor * {first})"),
+        constants=("factor",),
+    )
 
 
 def quantized(group: Group, form: Form) -> Group:
@@ -101,18 +153,20 @@ def quantized(group: Group, form: Form) -> Group:
     return replace(group, name=f"{group.name}_{form}", doc=f"{group.doc[:-1]}, {words}.", outputs=outputs)
 
 
-CLAMPED = Group(
-    "clamped_swiglu",
-    "y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, in turn in x.",
-    (replace(GATE_UP, interleaved=True),),
-    """
-    g = at_most(gate, limit)
-    u = at_least(at_most(up, limit), -limit)
-    y = g * sigmoid(beta * g) * (u + offset)
-    """,
-    (Y,),
-    ("beta", "limit", "offset"),
-)
+def clamped(name: str, where: str, *, interleaved: bool) -> Group:
+    """A gated activation within limits (gpt-oss, 2025)."""
+    return Group(
+        name,
+        f"y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, {where}.",
+        (replace(GATE_UP, interleaved=interleaved),),
+        """
+        g = at_most(gate, limit)
+        u = at_least(at_most(up, limit), -limit)
+        y = g * sigmoid(beta * g) * (u + offset)
+        """,
+        (Y,),
+        ("beta", "limit", "offset"),
+    )
 
 
 def rope(name: str, doc: str, *, interleaved: bool) -> Group:
@@ -139,15 +193,8 @@ def rope(name: str, doc: str, *, interleaved: bool) -> Group:
 OTHERS = (
     rope("rope_halves", "Pairs (i, i + width) of each segment, a head, turned by cos and sin.", interleaved=False),
     rope("rope_pairs", "Pairs (2 i, 2 i + 1) of each segment, a head, turned by cos and sin.", interleaved=True),
-    Group(
-        "head_rmsnorm",
-        "y = x / sqrt(mean(x²) + eps) · weight in each segment, a head, with one weight for all.",
-        (X, replace(WEIGHT, shared=True)),
-        RMS.format(x="x") + "y = x * rstd * weight",
-        (Y,),
-        ("eps",),
-        segmented=True,
-    ),
+    clamped("clamped_swiglu", "the gate first", interleaved=False),
+    clamped("clamped_swiglu_pairs", "side by side", interleaved=True),
     Group("softcap", "y = cap tanh(x / cap).", (X,), "y = cap * tanh(x / cap)", (Y,), ("cap",)),
     Group(
         "softmax",
@@ -189,7 +236,6 @@ OTHERS = (
         (Y,),
         like=("scale",),
     ),
-    Group("sigmoid_gate", "y = x sigmoid(gate).", (X, GATE), "y = x * sigmoid(gate)", (Y,)),
     Group(
         "sigmoid_row_gate",
         "y = x sigmoid(gate) + residual, a gate for each row.",
@@ -219,25 +265,40 @@ OTHERS = (
 
 
 def _all() -> dict[str, Group]:
-    plain = [make(*row) for make in (norm, added_norm) for row in NORMS]
+    plain = [make(*row) for make in (norm, added_norm, scaled_added_norm, norm_added, head_norm) for row in NORMS]
     plain += [make(act) for make in (activated, gated_activation) for act in ACTIVATIONS]
-    plain += [gated_activation("sigmoid"), CLAMPED]
-    plain += [gated_norm(act, first) for act in ("silu", "sigmoid") for first in (True, False)]
+    plain += [gate(act) for act in (*ACTIVATIONS, "sigmoid")]
+    both = (True, False)
+    plain += [gated_norm(act, first, shared) for act in ("silu", "sigmoid") for first in both for shared in both]
     made = {g.name: g for g in (*plain, *OTHERS)}
-    small: dict[Form, tuple[str, ...]] = {
-        "e4m3_block": ("rmsnorm", "add_rmsnorm", "layernorm", "silu_glu"),
-        "e4m3_row": ("rmsnorm", "add_rmsnorm", "silu_glu"),
-        "int8_row": ("rmsnorm", "add_rmsnorm", "relu2_glu"),
-    }
-    for form, of in small.items():
-        for name in of:
-            group = quantized(made[name], form)
-            made[group.name] = group
+    for name in ("rmsnorm_e4m3_block", "add_rmsnorm_e4m3_block", "layernorm_e4m3_block", "silu_glu_e4m3_block",
+                 "rmsnorm_e4m3_row", "add_rmsnorm_e4m3_row", "silu_glu_e4m3_row",
+                 "rmsnorm_int8_row", "add_rmsnorm_int8_row", "relu2_glu_int8_row", "scaled_silu_glu"):  # fmt: skip
+        made[name] = derived(name, made)
     return made
 
 
+FORMS: tuple[Form, ...] = ("e4m3_block", "e4m3_row", "int8_row")
+
+
+def derived(name: str, groups: Mapping[str, Group]) -> Group:
+    """The group of a name: one of `groups`, an activation of those that is scaled, or one with a quantized result.
+
+    Raises KeyError for a name that is none.
+    """
+    if name in groups:
+        return groups[name]
+    for form in FORMS:
+        if name.endswith(f"_{form}"):
+            return quantized(derived(name.removesuffix(f"_{form}"), groups), form)
+    inner = name.removeprefix("scaled_")
+    if inner != name and inner.removesuffix("_glu") in ACTIVATIONS:
+        return scaled(derived(inner, groups))
+    raise KeyError(name)
+
+
 GROUPS = _all()
-"""By name."""
+"""By name. `derived` makes more of them."""
 
 SOFTMAX = """
 largest = max(logits)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, lit, quote, scaled
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.lora import Lora
 from hybridc.ir.ops.rope import Rope
@@ -148,6 +149,29 @@ class Attention(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("qkv",) if self.adapter is None else ()
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        out: list[Kernel] = []
+        heads = {"q": self.heads, "k": self.kv_heads}
+        if self.qk_norm is not None:
+            for (name, count), width in zip(heads.items(), self.norm_widths(), strict=True):
+                by_head = self.qk_norm_over == "head"
+                out += [
+                    dataclasses.replace(k, name=f"head_{k.name}", segments=count, part=f"{name}_norm")
+                    if by_head
+                    else k.at(f"{name}_norm")
+                    for k in self.qk_norm.kernels((width,))
+                ]
+        if self.rope is not None:
+            turned = self.rope.rotated(self.head_dim) // 2
+            kernel = "rope_pairs" if self.rope.interleaved else "rope_halves"
+            out += [inside(kernel, turned, f"{name}_rope", segments=count) for name, count in heads.items()]
+        inner = self.heads * self.head_dim
+        if self.gated:
+            out.append(inside("sigmoid_gate", inner, "gate", "out" if self.out_norm is None else ""))
+        if self.out_norm is not None:
+            out += [k.at("out_norm", "out") for k in self.out_norm.kernels((inner,))]
+        return tuple(out)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         q, rows = self.heads * self.head_dim, self.rows()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit
+from hybridc.ir.kernels import Kernel
 from hybridc.ir.types import TensorType
 
 Widths = tuple[int, ...]
@@ -150,6 +151,10 @@ class Op:
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         """What mesh axes cut."""
+        return ()
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        """Generated kernels that compute the op, or parts of it."""
         return ()
 
     def leaf(self, ins: Widths) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hybridc.ir.attrs import Flag, Float, Int, attr
 from hybridc.ir.emit import ATOM, MUL, Code, Emit, call, lit
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Widths, op
 from hybridc.ir.types import TensorType, activation
 
@@ -57,6 +58,11 @@ class LMHead(Op):
     def params(self, ins: Widths) -> tuple[Param, ...]:
         weight = Param("weight", (self.vocab, ins[0]), Fill("linear", fan_in=ins[0]), tied=self.tied)
         return (weight, Param("bias", (self.vocab,), ZEROS)) if self.bias else (weight,)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        return (
+            () if self.softcap is None else (inside("softcap", self.vocab, "softcap", constants={"cap": self.softcap}),)
+        )
 
     def leaf(self, ins: Widths) -> str:
         return call("nn.Linear", ins[0], self.vocab, bias=self.bias)

@@ -7,6 +7,7 @@ from typing import Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
@@ -95,6 +96,13 @@ class GatedDeltaNet(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        inner = self.rows()[2]
+        if self.norm is None:
+            return (inside("silu_gate", inner, "gate", "out_proj"),)
+        kernels: tuple[Kernel, ...] = self.norm.by_head(inner // self.heads, self.heads, "norm", "out_proj")
+        return kernels
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         q, k, v, z, b, a = rows = self.rows()

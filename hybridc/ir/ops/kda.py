@@ -7,6 +7,7 @@ from typing import Self
 
 from hybridc.ir.attrs import Choice, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
@@ -87,6 +88,12 @@ class KDA(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        if self.norm is None:
+            return (inside("sigmoid_gate", self.heads * self.head_dim, "gate", "out_proj"),)
+        kernels: tuple[Kernel, ...] = self.norm.by_head(self.head_dim, self.heads, "norm", "out_proj")
+        return kernels
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         rows, inner, rank = self.rows(), self.heads * self.head_dim, self.gate_rank

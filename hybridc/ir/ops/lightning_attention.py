@@ -7,6 +7,7 @@ from typing import Self
 
 from hybridc.ir.attrs import Choice, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import RMSNorm
@@ -61,6 +62,10 @@ class LightningAttention(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        norms = self.norm.kernels((self.inner(),)) if self.norm is not None else ()
+        return (*(k.at("norm") for k in norms), inside("sigmoid_gate", self.inner(), "gate", "out_proj"))
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, shape = self.inner(), f"({self.heads}, {self.head_dim})"

@@ -8,6 +8,7 @@ from typing import Self
 
 from hybridc.ir.attrs import Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.norms import RMSNorm
 
@@ -96,6 +97,9 @@ class Mamba(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        return (inside("silu_gate", self.inner, "gate", "out_proj"),)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, n, rank = self.inner, self.state, self.dt_rank

@@ -7,6 +7,7 @@ from typing import Self
 
 from hybridc.ir.attrs import Flag, Float, Floats, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote, scaled
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.norms import GatedRMSNorm
 
@@ -116,6 +117,11 @@ class Mamba2(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        if self.norm is None:
+            return (inside("silu_gate", self.inner(), "gate", "out_proj"),)
+        return tuple(k.at("norm", "out_proj") for k in self.norm.kernels((self.inner(),)))
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         z, x, b, c, dt = self.parts()

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from hybridc.ir.attrs import Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote
+from hybridc.ir.kernels import Kernel
 from hybridc.ir.ops.attention import NORMS
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.rope import Rope
@@ -103,6 +104,10 @@ class MLA(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return tuple(name for name, *_ in self.maps(ins) if name in ("q", "q_down", "kv_down")) + ("gate",) * self.gated
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        into = {"q_norm": "q_up", "kv_norm": ""}
+        return tuple(k.at(name, into[name]) for name, width in self.norms() for k in self.norm.kernels((width,)))
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         value = self.value_dim or self.nope_dim

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ClassBody, Emit, scaled
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.lora import Lora
 
@@ -74,6 +75,15 @@ class MLP(Op):
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("gate_up" if self.gated else "up",) if self.adapter is None else ()
 
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        name = f"{self.act}_glu" if self.gated else self.act
+        scale: dict[str, float] = {}
+        if self.gate_scale != 1.0:
+            name, scale = f"scaled_{name}", {"factor": self.gate_scale}
+        act = inside(name, self.hidden, "act", "" if self.down_norm is not None else "down", constants=scale)
+        norms = self.down_norm.kernels((self.hidden,)) if self.down_norm is not None else ()
+        return (act, *(k.at("down_norm", "down") for k in norms))
+
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         down = f"self.down = {emit.linear('down', self.hidden, self.width(ins), bias=self.bias)}"
         inner = "inside"
@@ -88,8 +98,8 @@ class MLP(Op):
         if not self.gated:
             up = f"self.up = {emit.linear('up', ins[0], self.hidden, bias=self.bias)}"
             first = f"(self.up(x){added})" if added and self.gate_scale != 1.0 else f"self.up(x){added}"
-            inside = ACTIVATIONS[self.act].format(scaled(self.gate_scale, first))
-            return ClassBody((up, *norm, down), (f"return self.down({inner.replace('inside', inside)})",))
+            hidden = ACTIVATIONS[self.act].format(scaled(self.gate_scale, first))
+            return ClassBody((up, *norm, down), (f"return self.down({inner.replace('inside', hidden)})",))
         both = emit.linear("gate_up", ins[0], 2 * self.hidden, bias=self.bias, parts=(self.hidden, self.hidden))
         members = (f"self.gate_up = {both}  # {self.hidden} gate, {self.hidden} up rows", *norm, down)
         gate = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "gate"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, call, lit, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS, MLP
 
@@ -134,6 +136,28 @@ class MoE(Op):
         ]
         if self.shared:
             out.append(Split("tp", "shared", self.shared, "hidden channels of the shared expert"))
+        return tuple(out)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        choice: dict[str, float | int | bool] = {
+            "k": self.top_k,
+            "renormalize": self.renormalize,
+            "eps": self.renormalize_eps,
+        }
+        choice |= {"scaling": self.scaling, "groups": self.groups, "top_groups": self.top_groups or self.groups}
+        bias = "bias_" if self.correction_bias else ""
+        out = [inside(f"{self.scores}_{bias}router", self.experts, "router", constants=choice)]
+        clamped = (self.beta, self.limit, self.up_offset) != (1.0, None, 0.0)
+        if not clamped:
+            out.append(inside(f"{self.act}_glu" if self.gated else self.act, self.hidden, "experts", "experts.down"))
+        elif self.act == "silu" and self.gated:
+            limit = math.inf if self.limit is None else self.limit
+            numbers = {"beta": self.beta, "limit": limit, "offset": self.up_offset}
+            out.append(inside("clamped_swiglu", self.hidden, "experts", "experts.down", constants=numbers))
+        if self.shared:
+            out += [k.at(f"shared.{k.part}", f"shared.{k.into}") for k in self.shared_mlp().kernels(ins)]
+        if self.shared_gate:
+            out.append(inside("sigmoid_row_gate", ins[0], "shared_gate"))
         return tuple(out)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
 from hybridc.ir.emit import call, quote
+from hybridc.ir.kernels import Kernel
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
 
 
@@ -32,6 +34,10 @@ class RMSNorm(Op):
     def flops(self, ins: Widths, seq: int) -> float:
         return 4.0 * ins[0]
 
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        name = "zero_centered_rmsnorm" if self.zero_centered else "rmsnorm" if self.affine else "plain_rmsnorm"
+        return (Kernel(name, ins[0], (("eps", self.eps),)),)
+
     def leaf(self, ins: Widths) -> str:
         if self.zero_centered:
             return call("ops.ZeroCenteredRMSNorm", ins[0], eps=self.eps)
@@ -52,6 +58,9 @@ class LayerNorm(Op):
 
     def flops(self, ins: Widths, seq: int) -> float:
         return 7.0 * ins[0]
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        return (Kernel("layernorm" if self.bias else "layernorm_without_bias", ins[0], (("eps", self.eps),)),)
 
     def leaf(self, ins: Widths) -> str:
         return call("nn.LayerNorm", ins[0], eps=self.eps, bias=self.bias)
@@ -90,6 +99,17 @@ class GatedRMSNorm(Op):
 
     def flops(self, ins: Widths, seq: int) -> float:
         return 9.0 * ins[0]
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        name = f"gated_rmsnorm_{self.act}" if self.gate_first else f"rmsnorm_gated_{self.act}"
+        return (Kernel(name, ins[0] // self.groups, (("eps", self.eps),), self.groups),)
+
+    def by_head(self, width: int, heads: int, part: str, into: str) -> tuple[Kernel, ...]:
+        """The kernel for the norm of each of `heads` heads, all with one weight; none where a head has groups."""
+        if self.groups > 1:
+            return ()
+        (kernel,) = self.kernels((width,))
+        return (replace(kernel, name=f"head_{kernel.name}", segments=heads, part=part, into=into),)
 
     def leaf(self, ins: Widths) -> str:
         act = {} if self.act == "silu" else {"act": quote(self.act)}

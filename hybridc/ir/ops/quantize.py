@@ -28,6 +28,11 @@ class Quantize(Op):
         """The op that makes this format."""
         return cls(format.name, format.recipe, **dict(format.options))
 
+    def made(self) -> Format:
+        """The format that the op makes."""
+        options = tuple((name, getattr(self, name)) for name in OPTIONS)
+        return Format(self.format, self.recipe, options if self.recipe else ())
+
     def saved(self, ins: Widths, seq: int) -> float:
         return 0.0
 

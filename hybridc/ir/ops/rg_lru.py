@@ -7,6 +7,7 @@ from typing import Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
 
@@ -84,6 +85,9 @@ class RGLRU(Op):
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
+
+    def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
+        return (inside(f"{self.act}_gate", self.inner, "gate", "out_proj"),)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         dim, inner = ins[0], self.inner

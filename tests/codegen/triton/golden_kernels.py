@@ -1120,7 +1120,7 @@ def clamped_swiglu_forward(
     gate_up_ptr, gate_up_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, beta: tl.constexpr,
     limit: tl.constexpr, offset: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):
-    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, in turn in x."""
+    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, the gate first."""
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     there = col < WIDTH
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -1128,7 +1128,8 @@ def clamped_swiglu_forward(
     gate_up_row = gate_up_ptr + row * gate_up_stride
     y_row = y_ptr + row * y_stride
     inside = live & there
-    gate, up = load_pairs(gate_up_row, tl.program_id(1) * BLOCK, WIDTH, live, ROWS, BLOCK)
+    gate = tl.load(gate_up_row + col, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up_row + WIDTH + col, mask=inside, other=0.0).to(tl.float32)
     g = at_most(gate, limit)
     u = at_least(at_most(up, limit), -limit)
     y = (u + offset) * g * tl.sigmoid(beta * g)
@@ -1149,7 +1150,8 @@ def clamped_swiglu_backward(
     dy_row = dy_ptr + row * dy_stride
     dgate_up_row = dgate_up_ptr + row * dgate_up_stride
     inside = live & there
-    gate, up = load_pairs(gate_up_row, tl.program_id(1) * BLOCK, WIDTH, live, ROWS, BLOCK)
+    gate = tl.load(gate_up_row + col, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up_row + WIDTH + col, mask=inside, other=0.0).to(tl.float32)
     dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
     t1 = at_most(up, limit)
     g = at_most(gate, limit)
@@ -1159,11 +1161,12 @@ def clamped_swiglu_backward(
     u = at_least(t1, -limit)
     dgate = ((1 - sigmoid_t2) * t2 + 1) * (u + offset) * t3 * tl.where(gate <= limit, 1.0, 0.0)
     dup = g * t3 * tl.where(t1 >= -limit, 1.0, 0.0) * tl.where(up <= limit, 1.0, 0.0)
-    store_pairs(dgate_up_row, dgate, dup, tl.program_id(1) * BLOCK, WIDTH, live, ROWS, BLOCK)
+    tl.store(dgate_up_row + col, dgate, mask=inside)
+    tl.store(dgate_up_row + WIDTH + col, dup, mask=inside)
 
 
 class ClampedSwiglu(torch.autograd.Function):
-    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, in turn in x."""
+    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, the gate first."""
 
     @staticmethod
     def forward(ctx, gate_up, beta, limit, offset):
@@ -1198,11 +1201,101 @@ class ClampedSwiglu(torch.autograd.Function):
 
 
 def clamped_swiglu(gate_up, *, beta, limit, offset):
-    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, in turn in x.
+    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, the gate first.
 
     gate_up [..., 2 width] -> y [..., width].
     """
     return ClampedSwiglu.apply(gate_up, beta, limit, offset)
+
+
+@triton.jit
+def clamped_swiglu_pairs_forward(
+    gate_up_ptr, gate_up_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, beta: tl.constexpr,
+    limit: tl.constexpr, offset: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, side by side."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    gate_up_row = gate_up_ptr + row * gate_up_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    gate, up = load_pairs(gate_up_row, tl.program_id(1) * BLOCK, WIDTH, live, ROWS, BLOCK)
+    g = at_most(gate, limit)
+    u = at_least(at_most(up, limit), -limit)
+    y = (u + offset) * g * tl.sigmoid(beta * g)
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def clamped_swiglu_pairs_backward(
+    gate_up_ptr, gate_up_stride, dy_ptr, dy_stride, dgate_up_ptr, dgate_up_stride, rows, WIDTH: tl.constexpr,
+    beta: tl.constexpr, limit: tl.constexpr, offset: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of clamped_swiglu_pairs."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    gate_up_row = gate_up_ptr + row * gate_up_stride
+    dy_row = dy_ptr + row * dy_stride
+    dgate_up_row = dgate_up_ptr + row * dgate_up_stride
+    inside = live & there
+    gate, up = load_pairs(gate_up_row, tl.program_id(1) * BLOCK, WIDTH, live, ROWS, BLOCK)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    t1 = at_most(up, limit)
+    g = at_most(gate, limit)
+    t2 = beta * g
+    sigmoid_t2 = tl.sigmoid(t2)
+    t3 = dy * sigmoid_t2
+    u = at_least(t1, -limit)
+    dgate = ((1 - sigmoid_t2) * t2 + 1) * (u + offset) * t3 * tl.where(gate <= limit, 1.0, 0.0)
+    dup = g * t3 * tl.where(t1 >= -limit, 1.0, 0.0) * tl.where(up <= limit, 1.0, 0.0)
+    store_pairs(dgate_up_row, dgate, dup, tl.program_id(1) * BLOCK, WIDTH, live, ROWS, BLOCK)
+
+
+class ClampedSwigluPairs(torch.autograd.Function):
+    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, side by side."""
+
+    @staticmethod
+    def forward(ctx, gate_up, beta, limit, offset):
+        rows = Rows.of(gate_up)
+        width = gate_up.shape[-1] // 2
+        gate_up_rows = rows.matrix(gate_up, 2 * width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        clamped_swiglu_pairs_forward[fit.grid](
+            gate_up_rows, gate_up_rows.stride(0), y, width, rows.count, WIDTH=width, beta=beta, limit=limit,
+            offset=offset, **fit.options,
+        )
+        ctx.save_for_backward(gate_up)
+        ctx.rows, ctx.width, ctx.beta, ctx.limit, ctx.offset = rows, width, beta, limit, offset
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        gate_up, = ctx.saved_tensors
+        rows, width, beta, limit, offset = ctx.rows, ctx.width, ctx.beta, ctx.limit, ctx.offset
+        gate_up_rows = rows.matrix(gate_up, 2 * width)
+        dy_rows = rows.matrix(dy, width)
+        dgate_up = rows.empty(2 * width)
+        fit = tile(rows.count, width, columns=True)
+        clamped_swiglu_pairs_backward[fit.grid](
+            gate_up_rows, gate_up_rows.stride(0), dy_rows, dy_rows.stride(0), dgate_up, 2 * width, rows.count,
+            WIDTH=width, beta=beta, limit=limit, offset=offset, **fit.options,
+        )
+        return dgate_up, None, None, None
+
+
+def clamped_swiglu_pairs(gate_up, *, beta, limit, offset):
+    """y = g sigmoid(beta g) · (u + offset), with g = min(gate, limit) and u = up within ±limit, side by side.
+
+    gate_up [..., 2 width] -> y [..., width].
+    """
+    return ClampedSwigluPairs.apply(gate_up, beta, limit, offset)
 
 
 @triton.jit
@@ -1763,6 +1856,100 @@ def gelu(x):
 
 
 @triton.jit
+def gelu_gate_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """y = x · gelu(gate)."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    t1 = 0.5 * gate
+    y = (tl.erf(1.4142135623730951 * t1) + 1) * t1 * x
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def gelu_gate_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr, dgate_stride, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of gelu_gate."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    dgate_row = dgate_ptr + row * dgate_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    t1 = 0.5 * gate
+    t2 = tl.erf(1.4142135623730951 * t1) + 1
+    dx = dy * t1 * t2
+    tl.store(dx_row + col, dx, mask=inside)
+    dgate = 0.5 * (0.7978845608028654 * gate * tl.exp(-0.5 * gate * gate) + t2) * dy * x
+    tl.store(dgate_row + col, dgate, mask=inside)
+
+
+class GeluGate(torch.autograd.Function):
+    """y = x · gelu(gate)."""
+
+    @staticmethod
+    def forward(ctx, x, gate):
+        rows = Rows.of(x)
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        gelu_gate_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), y, width, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        ctx.save_for_backward(x, gate)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dgate = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        gelu_gate_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), dy_rows, dy_rows.stride(0), dx, width, dgate,
+            width, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dgate
+
+
+def gelu_gate(x, gate):
+    """y = x · gelu(gate).
+
+    x [..., width], gate [..., width] -> y [..., width].
+    """
+    return GeluGate.apply(x, gate)
+
+
+@triton.jit
 def gelu_glu_forward(
     gate_up_ptr, gate_up_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -1932,6 +2119,102 @@ def gelu_tanh(x):
 
 
 @triton.jit
+def gelu_tanh_gate_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """y = x · gelu_tanh(gate)."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    y = 0.5 * (tanh(0.7978845608028654 * (0.044715 * gate * gate + 1) * gate) + 1) * gate * x
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def gelu_tanh_gate_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr, dgate_stride, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of gelu_tanh_gate."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    dgate_row = dgate_ptr + row * dgate_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    t1 = gate * gate
+    t2 = 0.7978845608028654 * gate
+    t3 = tanh((0.044715 * t1 + 1) * t2)
+    t4 = t3 + 1
+    t5 = 0.5 * dy
+    dx = gate * t4 * t5
+    tl.store(dx_row + col, dx, mask=inside)
+    dgate = ((0.134145 * t1 + 1) * (1 - t3 * t3) * t2 + t4) * t5 * x
+    tl.store(dgate_row + col, dgate, mask=inside)
+
+
+class GeluTanhGate(torch.autograd.Function):
+    """y = x · gelu_tanh(gate)."""
+
+    @staticmethod
+    def forward(ctx, x, gate):
+        rows = Rows.of(x)
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        gelu_tanh_gate_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), y, width, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        ctx.save_for_backward(x, gate)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dgate = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        gelu_tanh_gate_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), dy_rows, dy_rows.stride(0), dx, width, dgate,
+            width, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dgate
+
+
+def gelu_tanh_gate(x, gate):
+    """y = x · gelu_tanh(gate).
+
+    x [..., width], gate [..., width] -> y [..., width].
+    """
+    return GeluTanhGate.apply(x, gate)
+
+
+@triton.jit
 def gelu_tanh_glu_forward(
     gate_up_ptr, gate_up_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -2021,11 +2304,682 @@ def gelu_tanh_glu(gate_up):
 
 
 @triton.jit
+def head_gated_rmsnorm_sigmoid_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = rmsnorm(x · sigmoid(gate)) · weight, the norm over each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    gate_row = gate_ptr + row * gate_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+        v = tl.sigmoid(gate) * x
+        square += tl.sum(v * v, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        v = tl.sigmoid(gate) * x
+        y = rstd * weight * v
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_gated_rmsnorm_sigmoid_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr,
+    dgate_stride, dweight_ptr, step, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_gated_rmsnorm_sigmoid."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        gate_row = gate_ptr + row * gate_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        dgate_row = dgate_ptr + row * dgate_stride + segment * step
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = sigmoid_gate * x
+            t2 = weight * dy
+            v = t1
+            drstd += tl.sum(t2 * v, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = sigmoid_gate * x
+            t2 = weight * dy
+            v = t1
+            dv = rstd * (t2 - drstd / WIDTH * rstd * rstd * v)
+            dx = dv * sigmoid_gate
+            tl.store(dx_row + col, dx, mask=inside)
+            dgate = (1 - sigmoid_gate) * dv * t1
+            tl.store(dgate_row + col, dgate, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * v, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class HeadGatedRmsnormSigmoid(torch.autograd.Function):
+    """y = rmsnorm(x · sigmoid(gate)) · weight, the norm over each segment."""
+
+    @staticmethod
+    def forward(ctx, x, gate, weight, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        y = rows.empty(segments * step)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=8192, segments=segments)
+        head_gated_rmsnorm_sigmoid_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), y, segments * step,
+            rstd, step, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, gate, weight, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate, weight, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        dgate = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=4096, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        head_gated_rmsnorm_sigmoid_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), rstd, dy_rows,
+            dy_rows.stride(0), dx, segments * step, dgate, segments * step, dweight, step, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        return dx, dgate, dweight.sum((0, 1)), None, None
+
+
+def head_gated_rmsnorm_sigmoid(x, gate, weight, *, eps, segments):
+    """y = rmsnorm(x · sigmoid(gate)) · weight, the norm over each segment.
+
+    x [..., segments width], gate [..., segments width], weight [width] -> y [..., segments width].
+    """
+    return HeadGatedRmsnormSigmoid.apply(x, gate, weight, eps, segments)
+
+
+@triton.jit
+def head_gated_rmsnorm_silu_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = rmsnorm(x · silu(gate)) · weight, the norm over each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    gate_row = gate_ptr + row * gate_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+        v = gate * tl.sigmoid(gate) * x
+        square += tl.sum(v * v, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        v = gate * tl.sigmoid(gate) * x
+        y = rstd * weight * v
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_gated_rmsnorm_silu_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr,
+    dgate_stride, dweight_ptr, step, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_gated_rmsnorm_silu."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        gate_row = gate_ptr + row * gate_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        dgate_row = dgate_ptr + row * dgate_stride + segment * step
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = gate * sigmoid_gate
+            t2 = weight * dy
+            v = t1 * x
+            drstd += tl.sum(t2 * v, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = gate * sigmoid_gate
+            t2 = weight * dy
+            v = t1 * x
+            dv = rstd * (t2 - drstd / WIDTH * rstd * rstd * v)
+            dx = dv * t1
+            tl.store(dx_row + col, dx, mask=inside)
+            dgate = ((1 - sigmoid_gate) * gate + 1) * dv * sigmoid_gate * x
+            tl.store(dgate_row + col, dgate, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * v, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class HeadGatedRmsnormSilu(torch.autograd.Function):
+    """y = rmsnorm(x · silu(gate)) · weight, the norm over each segment."""
+
+    @staticmethod
+    def forward(ctx, x, gate, weight, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        y = rows.empty(segments * step)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=8192, segments=segments)
+        head_gated_rmsnorm_silu_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), y, segments * step,
+            rstd, step, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, gate, weight, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate, weight, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        dgate = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=4096, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        head_gated_rmsnorm_silu_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), rstd, dy_rows,
+            dy_rows.stride(0), dx, segments * step, dgate, segments * step, dweight, step, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        return dx, dgate, dweight.sum((0, 1)), None, None
+
+
+def head_gated_rmsnorm_silu(x, gate, weight, *, eps, segments):
+    """y = rmsnorm(x · silu(gate)) · weight, the norm over each segment.
+
+    x [..., segments width], gate [..., segments width], weight [width] -> y [..., segments width].
+    """
+    return HeadGatedRmsnormSilu.apply(x, gate, weight, eps, segments)
+
+
+@triton.jit
+def head_layernorm_forward(
+    x_ptr, x_stride, weight_ptr, bias_ptr, y_ptr, y_stride, center_ptr, rstd_ptr, step, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = (x - mean) / sqrt(variance + eps) · weight + bias, in each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    center = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        center += tl.sum(x, 1, keep_dims=True)
+    center = center / WIDTH
+    variance = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        apart = x - center
+        variance += tl.sum(tl.where(inside, apart * apart, 0.0), 1, keep_dims=True)
+    variance = variance / WIDTH
+    rstd = tl.rsqrt(variance + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + col, mask=there, other=0.0).to(tl.float32)
+        apart = x - center
+        y = rstd * weight * apart + bias
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(center_ptr + row * segments + segment, center, mask=live)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_layernorm_backward(
+    x_ptr, x_stride, weight_ptr, center_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, dbias_ptr,
+    step, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_layernorm."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    dbias_sums = dbias_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dbias = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        center = tl.load(center_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        dcenter = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            drstd += tl.sum(apart * t1, 1, keep_dims=True)
+            dcenter += tl.sum(t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * apart - dcenter / WIDTH)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * apart * dy, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+            dbias_tile = tl.sum(dy, 0, keep_dims=True)
+            dbias = add_columns(dbias, dbias_tile, dbias_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+        tl.store(dbias_sums + col, dbias, mask=col < WIDTH)
+
+
+class HeadLayernorm(torch.autograd.Function):
+    """y = (x - mean) / sqrt(variance + eps) · weight + bias, in each segment."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        y = rows.empty(segments * step)
+        center = rows.empty(segments, torch.float32)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=8192, segments=segments)
+        head_layernorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), vector(bias, width), y, segments * step, center, rstd,
+            step, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, center, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, center, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=8192, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        dbias = rows.zeros(fit.grid[0], segments, width)
+        head_layernorm_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), center, rstd, dy_rows, dy_rows.stride(0), dx,
+            segments * step, dweight, dbias, step, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dweight.sum((0, 1)), dbias.sum((0, 1)), None, None
+
+
+def head_layernorm(x, weight, bias, *, eps, segments):
+    """y = (x - mean) / sqrt(variance + eps) · weight + bias, in each segment.
+
+    x [..., segments width], weight [width], bias [width] -> y [..., segments width].
+    """
+    return HeadLayernorm.apply(x, weight, bias, eps, segments)
+
+
+@triton.jit
+def head_layernorm_without_bias_forward(
+    x_ptr, x_stride, weight_ptr, y_ptr, y_stride, center_ptr, rstd_ptr, step, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = (x - mean) / sqrt(variance + eps) · weight, in each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    center = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        center += tl.sum(x, 1, keep_dims=True)
+    center = center / WIDTH
+    variance = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        apart = x - center
+        variance += tl.sum(tl.where(inside, apart * apart, 0.0), 1, keep_dims=True)
+    variance = variance / WIDTH
+    rstd = tl.rsqrt(variance + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        apart = x - center
+        y = rstd * weight * apart
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(center_ptr + row * segments + segment, center, mask=live)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_layernorm_without_bias_backward(
+    x_ptr, x_stride, weight_ptr, center_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, step,
+    rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_layernorm_without_bias."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        center = tl.load(center_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        dcenter = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            drstd += tl.sum(apart * t1, 1, keep_dims=True)
+            dcenter += tl.sum(t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * apart - dcenter / WIDTH)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * apart * dy, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class HeadLayernormWithoutBias(torch.autograd.Function):
+    """y = (x - mean) / sqrt(variance + eps) · weight, in each segment."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        y = rows.empty(segments * step)
+        center = rows.empty(segments, torch.float32)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=8192, segments=segments)
+        head_layernorm_without_bias_forward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), y, segments * step, center, rstd, step, rows.count,
+            WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, center, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, center, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=8192, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        head_layernorm_without_bias_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), center, rstd, dy_rows, dy_rows.stride(0), dx,
+            segments * step, dweight, step, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dweight.sum((0, 1)), None, None
+
+
+def head_layernorm_without_bias(x, weight, *, eps, segments):
+    """y = (x - mean) / sqrt(variance + eps) · weight, in each segment.
+
+    x [..., segments width], weight [width] -> y [..., segments width].
+    """
+    return HeadLayernormWithoutBias.apply(x, weight, eps, segments)
+
+
+@triton.jit
+def head_plain_rmsnorm_forward(
+    x_ptr, x_stride, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr, eps: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = x / sqrt(mean(x²) + eps), in each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        y = rstd * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_plain_rmsnorm_backward(
+    x_ptr, x_stride, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, step, rows, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_plain_rmsnorm."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    dy_row = dy_ptr + row * dy_stride + segment * step
+    dx_row = dx_ptr + row * dx_stride + segment * step
+    rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+    drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+        drstd += tl.sum(dy * x, 1, keep_dims=True)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+        dx = rstd * (dy - drstd / WIDTH * rstd * rstd * x)
+        tl.store(dx_row + col, dx, mask=inside)
+
+
+class HeadPlainRmsnorm(torch.autograd.Function):
+    """y = x / sqrt(mean(x²) + eps), in each segment."""
+
+    @staticmethod
+    def forward(ctx, x, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        y = rows.empty(segments * step)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=16384, segments=segments)
+        head_plain_rmsnorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), y, segments * step, rstd, step, rows.count, WIDTH=width, eps=eps,
+            **fit.options,
+        )
+        ctx.save_for_backward(x, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=16384, segments=segments)
+        head_plain_rmsnorm_backward[fit.grid](
+            x_rows, x_rows.stride(0), rstd, dy_rows, dy_rows.stride(0), dx, segments * step, step, rows.count,
+            WIDTH=width, **fit.options,
+        )
+        return dx, None, None
+
+
+def head_plain_rmsnorm(x, *, eps, segments):
+    """y = x / sqrt(mean(x²) + eps), in each segment.
+
+    x [..., segments width] -> y [..., segments width].
+    """
+    return HeadPlainRmsnorm.apply(x, eps, segments)
+
+
+@triton.jit
 def head_rmsnorm_forward(
     x_ptr, x_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr, eps: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):
-    """y = x / sqrt(mean(x²) + eps) · weight in each segment, a head, with one weight for all."""
+    """y = x / sqrt(mean(x²) + eps) · weight, in each segment."""
     segment = tl.program_id(1)
     segments = tl.num_programs(1)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -2096,7 +3050,7 @@ def head_rmsnorm_backward(
 
 
 class HeadRmsnorm(torch.autograd.Function):
-    """y = x / sqrt(mean(x²) + eps) · weight in each segment, a head, with one weight for all."""
+    """y = x / sqrt(mean(x²) + eps) · weight, in each segment."""
 
     @staticmethod
     def forward(ctx, x, weight, eps, segments):
@@ -2134,11 +3088,409 @@ class HeadRmsnorm(torch.autograd.Function):
 
 
 def head_rmsnorm(x, weight, *, eps, segments):
-    """y = x / sqrt(mean(x²) + eps) · weight in each segment, a head, with one weight for all.
+    """y = x / sqrt(mean(x²) + eps) · weight, in each segment.
 
     x [..., segments width], weight [width] -> y [..., segments width].
     """
     return HeadRmsnorm.apply(x, weight, eps, segments)
+
+
+@triton.jit
+def head_rmsnorm_gated_sigmoid_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = rmsnorm(x) · weight · sigmoid(gate), the norm over each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    gate_row = gate_ptr + row * gate_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        y = rstd * weight * tl.sigmoid(gate) * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_rmsnorm_gated_sigmoid_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr,
+    dgate_stride, dweight_ptr, step, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_rmsnorm_gated_sigmoid."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        gate_row = gate_ptr + row * gate_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        dgate_row = dgate_ptr + row * dgate_stride + segment * step
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = dy * sigmoid_gate
+            t2 = weight * t1
+            t3 = t2 * x
+            drstd += tl.sum(t3, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = dy * sigmoid_gate
+            t2 = weight * t1
+            t3 = t2 * x
+            dx = rstd * (t2 - drstd / WIDTH * rstd * rstd * x)
+            tl.store(dx_row + col, dx, mask=inside)
+            dgate = rstd * (1 - sigmoid_gate) * t3
+            tl.store(dgate_row + col, dgate, mask=inside)
+            dweight_tile = tl.sum(rstd * t1 * x, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class HeadRmsnormGatedSigmoid(torch.autograd.Function):
+    """y = rmsnorm(x) · weight · sigmoid(gate), the norm over each segment."""
+
+    @staticmethod
+    def forward(ctx, x, gate, weight, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        y = rows.empty(segments * step)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=8192, segments=segments)
+        head_rmsnorm_gated_sigmoid_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), y, segments * step,
+            rstd, step, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, gate, weight, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate, weight, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        dgate = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=4096, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        head_rmsnorm_gated_sigmoid_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), rstd, dy_rows,
+            dy_rows.stride(0), dx, segments * step, dgate, segments * step, dweight, step, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        return dx, dgate, dweight.sum((0, 1)), None, None
+
+
+def head_rmsnorm_gated_sigmoid(x, gate, weight, *, eps, segments):
+    """y = rmsnorm(x) · weight · sigmoid(gate), the norm over each segment.
+
+    x [..., segments width], gate [..., segments width], weight [width] -> y [..., segments width].
+    """
+    return HeadRmsnormGatedSigmoid.apply(x, gate, weight, eps, segments)
+
+
+@triton.jit
+def head_rmsnorm_gated_silu_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = rmsnorm(x) · weight · silu(gate), the norm over each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    gate_row = gate_ptr + row * gate_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        y = rstd * weight * gate * tl.sigmoid(gate) * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_rmsnorm_gated_silu_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr,
+    dgate_stride, dweight_ptr, step, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_rmsnorm_gated_silu."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        gate_row = gate_ptr + row * gate_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        dgate_row = dgate_ptr + row * dgate_stride + segment * step
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = dy * gate * sigmoid_gate
+            t2 = weight * t1
+            drstd += tl.sum(t2 * x, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            sigmoid_gate = tl.sigmoid(gate)
+            t1 = dy * gate * sigmoid_gate
+            t2 = weight * t1
+            t3 = rstd * x
+            dx = rstd * (t2 - drstd / WIDTH * rstd * rstd * x)
+            tl.store(dx_row + col, dx, mask=inside)
+            dgate = weight * ((1 - sigmoid_gate) * gate + 1) * dy * sigmoid_gate * t3
+            tl.store(dgate_row + col, dgate, mask=inside)
+            dweight_tile = tl.sum(t1 * t3, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class HeadRmsnormGatedSilu(torch.autograd.Function):
+    """y = rmsnorm(x) · weight · silu(gate), the norm over each segment."""
+
+    @staticmethod
+    def forward(ctx, x, gate, weight, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        y = rows.empty(segments * step)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=8192, segments=segments)
+        head_rmsnorm_gated_silu_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), y, segments * step,
+            rstd, step, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, gate, weight, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate, weight, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        gate_rows = rows.matrix(gate, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        dgate = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=4096, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        head_rmsnorm_gated_silu_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), vector(weight, width), rstd, dy_rows,
+            dy_rows.stride(0), dx, segments * step, dgate, segments * step, dweight, step, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        return dx, dgate, dweight.sum((0, 1)), None, None
+
+
+def head_rmsnorm_gated_silu(x, gate, weight, *, eps, segments):
+    """y = rmsnorm(x) · weight · silu(gate), the norm over each segment.
+
+    x [..., segments width], gate [..., segments width], weight [width] -> y [..., segments width].
+    """
+    return HeadRmsnormGatedSilu.apply(x, gate, weight, eps, segments)
+
+
+@triton.jit
+def head_zero_centered_rmsnorm_forward(
+    x_ptr, x_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, step, rows, WIDTH: tl.constexpr, eps: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = x / sqrt(mean(x²) + eps) · (1 + weight), in each segment."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride + segment * step
+    y_row = y_ptr + row * y_stride + segment * step
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        y = rstd * (weight + 1) * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row * segments + segment, rstd, mask=live)
+
+
+@triton.jit
+def head_zero_centered_rmsnorm_backward(
+    x_ptr, x_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, step, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of head_zero_centered_rmsnorm."""
+    segment = tl.program_id(1)
+    segments = tl.num_programs(1)
+    dweight_sums = dweight_ptr + (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + segment) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride + segment * step
+        dy_row = dy_ptr + row * dy_stride + segment * step
+        dx_row = dx_ptr + row * dx_stride + segment * step
+        rstd = tl.load(rstd_ptr + row * segments + segment, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = (weight + 1) * dy
+            drstd += tl.sum(t1 * x, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = (weight + 1) * dy
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * x)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * x, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class HeadZeroCenteredRmsnorm(torch.autograd.Function):
+    """y = x / sqrt(mean(x²) + eps) · (1 + weight), in each segment."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps, segments):
+        rows = Rows.of(x)
+        step = x.shape[-1] // segments
+        width = step
+        x_rows = rows.matrix(x, segments * step)
+        y = rows.empty(segments * step)
+        rstd = rows.empty(segments, torch.float32)
+        fit = tile(rows.count, width, limit=16384, segments=segments)
+        head_zero_centered_rmsnorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), y, segments * step, rstd, step, rows.count,
+            WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, rstd)
+        ctx.rows, ctx.width, ctx.segments, ctx.step = rows, width, segments, step
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, rstd = ctx.saved_tensors
+        rows, width, segments, step = ctx.rows, ctx.width, ctx.segments, ctx.step
+        x_rows = rows.matrix(x, segments * step)
+        dy_rows = rows.matrix(dy, segments * step)
+        dx = rows.empty(segments * step)
+        fit = tile(rows.count, width, limit=8192, segments=segments, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], segments, width)
+        head_zero_centered_rmsnorm_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), rstd, dy_rows, dy_rows.stride(0), dx, segments * step,
+            dweight, step, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dweight.sum((0, 1)), None, None
+
+
+def head_zero_centered_rmsnorm(x, weight, *, eps, segments):
+    """y = x / sqrt(mean(x²) + eps) · (1 + weight), in each segment.
+
+    x [..., segments width], weight [width] -> y [..., segments width].
+    """
+    return HeadZeroCenteredRmsnorm.apply(x, weight, eps, segments)
 
 
 @triton.jit
@@ -2470,6 +3822,148 @@ def layernorm(x, weight, bias, *, eps):
 
 
 @triton.jit
+def layernorm_add_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, bias_ptr, y_ptr, y_stride, center_ptr, rstd_ptr,
+    rows, WIDTH: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = residual + (x - mean) / sqrt(variance + eps) · weight + bias."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    y_row = y_ptr + row * y_stride
+    center = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        center += tl.sum(x, 1, keep_dims=True)
+    center = center / WIDTH
+    variance = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        apart = x - center
+        variance += tl.sum(tl.where(inside, apart * apart, 0.0), 1, keep_dims=True)
+    variance = variance / WIDTH
+    rstd = tl.rsqrt(variance + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + col, mask=there, other=0.0).to(tl.float32)
+        apart = x - center
+        y = residual + rstd * weight * apart + bias
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(center_ptr + row, center, mask=live)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def layernorm_add_backward(
+    x_ptr, x_stride, weight_ptr, center_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, dbias_ptr,
+    rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of layernorm_add."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    dbias_sums = dbias_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dbias = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        center = tl.load(center_ptr + row, mask=live, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        dcenter = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            drstd += tl.sum(apart * t1, 1, keep_dims=True)
+            dcenter += tl.sum(t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * apart - dcenter / WIDTH)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * apart * dy, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+            dbias_tile = tl.sum(dy, 0, keep_dims=True)
+            dbias = add_columns(dbias, dbias_tile, dbias_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+        tl.store(dbias_sums + col, dbias, mask=col < WIDTH)
+
+
+class LayernormAdd(torch.autograd.Function):
+    """y = residual + (x - mean) / sqrt(variance + eps) · weight + bias."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, bias, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        y = rows.empty(width)
+        center = rows.empty(1, torch.float32)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        layernorm_add_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width),
+            vector(bias, width), y, width, center, rstd, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, center, rstd)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, center, rstd = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        dbias = rows.zeros(fit.grid[0], width)
+        layernorm_add_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), center, rstd, dy_rows, dy_rows.stride(0), dx, width,
+            dweight, dbias, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dy, dweight.sum(0), dbias.sum(0), None
+
+
+def layernorm_add(x, residual, weight, bias, *, eps):
+    """y = residual + (x - mean) / sqrt(variance + eps) · weight + bias.
+
+    x [..., width], residual [..., width], weight [width], bias [width] -> y [..., width].
+    """
+    return LayernormAdd.apply(x, residual, weight, bias, eps)
+
+
+@triton.jit
 def layernorm_e4m3_block_forward(
     x_ptr, x_stride, weight_ptr, bias_ptr, y_ptr, y_stride, y_scale_ptr, center_ptr, rstd_ptr, rows,
     WIDTH: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -2748,6 +4242,141 @@ def layernorm_without_bias(x, weight, *, eps):
 
 
 @triton.jit
+def layernorm_without_bias_add_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, y_ptr, y_stride, center_ptr, rstd_ptr, rows,
+    WIDTH: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = residual + (x - mean) / sqrt(variance + eps) · weight."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    y_row = y_ptr + row * y_stride
+    center = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        center += tl.sum(x, 1, keep_dims=True)
+    center = center / WIDTH
+    variance = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        apart = x - center
+        variance += tl.sum(tl.where(inside, apart * apart, 0.0), 1, keep_dims=True)
+    variance = variance / WIDTH
+    rstd = tl.rsqrt(variance + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        apart = x - center
+        y = residual + rstd * weight * apart
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(center_ptr + row, center, mask=live)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def layernorm_without_bias_add_backward(
+    x_ptr, x_stride, weight_ptr, center_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of layernorm_without_bias_add."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        center = tl.load(center_ptr + row, mask=live, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        dcenter = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            drstd += tl.sum(apart * t1, 1, keep_dims=True)
+            dcenter += tl.sum(t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = x - center
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * apart - dcenter / WIDTH)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * apart * dy, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class LayernormWithoutBiasAdd(torch.autograd.Function):
+    """y = residual + (x - mean) / sqrt(variance + eps) · weight."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        y = rows.empty(width)
+        center = rows.empty(1, torch.float32)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        layernorm_without_bias_add_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width), y, width,
+            center, rstd, rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, center, rstd)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, center, rstd = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        layernorm_without_bias_add_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), center, rstd, dy_rows, dy_rows.stride(0), dx, width,
+            dweight, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dy, dweight.sum(0), None
+
+
+def layernorm_without_bias_add(x, residual, weight, *, eps):
+    """y = residual + (x - mean) / sqrt(variance + eps) · weight.
+
+    x [..., width], residual [..., width], weight [width] -> y [..., width].
+    """
+    return LayernormWithoutBiasAdd.apply(x, residual, weight, eps)
+
+
+@triton.jit
 def plain_rmsnorm_forward(
     x_ptr, x_stride, y_ptr, y_stride, rstd_ptr, rows, WIDTH: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -2843,6 +4472,108 @@ def plain_rmsnorm(x, *, eps):
     x [..., width] -> y [..., width].
     """
     return PlainRmsnorm.apply(x, eps)
+
+
+@triton.jit
+def plain_rmsnorm_add_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, y_ptr, y_stride, rstd_ptr, rows, WIDTH: tl.constexpr,
+    eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = residual + x / sqrt(mean(x²) + eps)."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    y_row = y_ptr + row * y_stride
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        y = residual + rstd * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def plain_rmsnorm_add_backward(
+    x_ptr, x_stride, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The gradients of plain_rmsnorm_add."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+    drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+        drstd += tl.sum(dy * x, 1, keep_dims=True)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+        dx = rstd * (dy - drstd / WIDTH * rstd * rstd * x)
+        tl.store(dx_row + col, dx, mask=inside)
+
+
+class PlainRmsnormAdd(torch.autograd.Function):
+    """y = residual + x / sqrt(mean(x²) + eps)."""
+
+    @staticmethod
+    def forward(ctx, x, residual, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        y = rows.empty(width)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=16384)
+        plain_rmsnorm_add_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), y, width, rstd, rows.count,
+            WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, rstd)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, rstd = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        fit = tile(rows.count, width, limit=16384)
+        plain_rmsnorm_add_backward[fit.grid](
+            x_rows, x_rows.stride(0), rstd, dy_rows, dy_rows.stride(0), dx, width, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        return dx, dy, None
+
+
+def plain_rmsnorm_add(x, residual, *, eps):
+    """y = residual + x / sqrt(mean(x²) + eps).
+
+    x [..., width], residual [..., width] -> y [..., width].
+    """
+    return PlainRmsnormAdd.apply(x, residual, eps)
 
 
 @triton.jit
@@ -3000,6 +4731,99 @@ def relu2(x):
     x [..., width] -> y [..., width].
     """
     return Relu2.apply(x)
+
+
+@triton.jit
+def relu2_gate_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """y = x · relu2(gate)."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    relu_gate = at_least(gate, 0.0)
+    y = relu_gate * relu_gate * x
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def relu2_gate_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr, dgate_stride, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of relu2_gate."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    dgate_row = dgate_ptr + row * dgate_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    relu_gate = at_least(gate, 0.0)
+    dx = dy * relu_gate * relu_gate
+    tl.store(dx_row + col, dx, mask=inside)
+    dgate = 2 * dy * relu_gate * x
+    tl.store(dgate_row + col, dgate, mask=inside)
+
+
+class Relu2Gate(torch.autograd.Function):
+    """y = x · relu2(gate)."""
+
+    @staticmethod
+    def forward(ctx, x, gate):
+        rows = Rows.of(x)
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        relu2_gate_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), y, width, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        ctx.save_for_backward(x, gate)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dgate = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        relu2_gate_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), dy_rows, dy_rows.stride(0), dx, width, dgate,
+            width, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dgate
+
+
+def relu2_gate(x, gate):
+    """y = x · relu2(gate).
+
+    x [..., width], gate [..., width] -> y [..., width].
+    """
+    return Relu2Gate.apply(x, gate)
 
 
 @triton.jit
@@ -3185,6 +5009,97 @@ def relu2_glu_int8_row(gate_up):
     gate_up [..., 2 width] -> y [..., width], its factors [..., 1] fp32, a carrier of its gradient [..., width].
     """
     return Relu2GluInt8Row.apply(gate_up)
+
+
+@triton.jit
+def relu_gate_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """y = x · relu(gate)."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    y = at_least(gate, 0.0) * x
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def relu_gate_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr, dgate_stride, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of relu_gate."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    dgate_row = dgate_ptr + row * dgate_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    dx = at_least(gate, 0.0) * dy
+    tl.store(dx_row + col, dx, mask=inside)
+    dgate = dy * tl.where(gate > 0.0, 1.0, 0.0) * x
+    tl.store(dgate_row + col, dgate, mask=inside)
+
+
+class ReluGate(torch.autograd.Function):
+    """y = x · relu(gate)."""
+
+    @staticmethod
+    def forward(ctx, x, gate):
+        rows = Rows.of(x)
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        relu_gate_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), y, width, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        ctx.save_for_backward(x, gate)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dgate = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        relu_gate_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), dy_rows, dy_rows.stride(0), dx, width, dgate,
+            width, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dgate
+
+
+def relu_gate(x, gate):
+    """y = x · relu(gate).
+
+    x [..., width], gate [..., width] -> y [..., width].
+    """
+    return ReluGate.apply(x, gate)
 
 
 @triton.jit
@@ -3385,6 +5300,125 @@ def rmsnorm(x, weight, *, eps):
     x [..., width], weight [width] -> y [..., width].
     """
     return Rmsnorm.apply(x, weight, eps)
+
+
+@triton.jit
+def rmsnorm_add_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, rows,
+    WIDTH: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = residual + x / sqrt(mean(x²) + eps) · weight."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    y_row = y_ptr + row * y_stride
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        y = residual + rstd * weight * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def rmsnorm_add_backward(
+    x_ptr, x_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of rmsnorm_add."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            drstd += tl.sum(t1 * x, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * x)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * x, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class RmsnormAdd(torch.autograd.Function):
+    """y = residual + x / sqrt(mean(x²) + eps) · weight."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        y = rows.empty(width)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        rmsnorm_add_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width), y, width, rstd,
+            rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, rstd)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, rstd = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        rmsnorm_add_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), rstd, dy_rows, dy_rows.stride(0), dx, width, dweight,
+            rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dy, dweight.sum(0), None
+
+
+def rmsnorm_add(x, residual, weight, *, eps):
+    """y = residual + x / sqrt(mean(x²) + eps) · weight.
+
+    x [..., width], residual [..., width], weight [width] -> y [..., width].
+    """
+    return RmsnormAdd.apply(x, residual, weight, eps)
 
 
 @triton.jit
@@ -4323,6 +6357,791 @@ def scaled_add(x, residual, *, factor):
 
 
 @triton.jit
+def scaled_add_layernorm_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, bias_ptr, h_ptr, h_stride, y_ptr, y_stride,
+    center_ptr, rstd_ptr, rows, WIDTH: tl.constexpr, factor: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """h = factor x + residual; y = (h - mean) / sqrt(variance + eps) · weight + bias."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    h_row = h_ptr + row * h_stride
+    y_row = y_ptr + row * y_stride
+    center = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        center += tl.sum(h, 1, keep_dims=True)
+    center = center / WIDTH
+    variance = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        apart = h - center
+        variance += tl.sum(tl.where(inside, apart * apart, 0.0), 1, keep_dims=True)
+    variance = variance / WIDTH
+    rstd = tl.rsqrt(variance + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + col, mask=there, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        apart = h - center
+        y = rstd * weight * apart + bias
+        tl.store(h_row + col, h, mask=inside)
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(center_ptr + row, center, mask=live)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def scaled_add_layernorm_backward(
+    weight_ptr, h_ptr, h_stride, center_ptr, rstd_ptr, dh_ptr, dh_stride, dy_ptr, dy_stride, dx_ptr, dx_stride,
+    dresidual_ptr, dresidual_stride, dweight_ptr, dbias_ptr, rows, WIDTH: tl.constexpr, factor: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of scaled_add_layernorm."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    dbias_sums = dbias_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dbias = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        h_row = h_ptr + row * h_stride
+        dh_row = dh_ptr + row * dh_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        dresidual_row = dresidual_ptr + row * dresidual_stride
+        center = tl.load(center_ptr + row, mask=live, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        dcenter = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = h - center
+            drstd += tl.sum(apart * t1, 1, keep_dims=True)
+            dcenter += tl.sum(t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dh = tl.load(dh_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = h - center
+            dh_total = dh + rstd * t1 - drstd / WIDTH * rstd * rstd * rstd * apart - dcenter / WIDTH * rstd
+            dx = factor * dh_total
+            tl.store(dx_row + col, dx, mask=inside)
+            tl.store(dresidual_row + col, dh_total, mask=inside)
+            dweight_tile = tl.sum(rstd * apart * dy, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+            dbias_tile = tl.sum(dy, 0, keep_dims=True)
+            dbias = add_columns(dbias, dbias_tile, dbias_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+        tl.store(dbias_sums + col, dbias, mask=col < WIDTH)
+
+
+class ScaledAddLayernorm(torch.autograd.Function):
+    """h = factor x + residual; y = (h - mean) / sqrt(variance + eps) · weight + bias."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, bias, factor, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        h = rows.empty(width)
+        y = rows.empty(width)
+        center = rows.empty(1, torch.float32)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        scaled_add_layernorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width),
+            vector(bias, width), h, width, y, width, center, rstd, rows.count, WIDTH=width, factor=factor, eps=eps,
+            **fit.options,
+        )
+        ctx.save_for_backward(weight, h, center, rstd)
+        ctx.rows, ctx.width, ctx.factor = rows, width, factor
+        ctx.set_materialize_grads(False)
+        return h, y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dh, dy):
+        weight, h, center, rstd = ctx.saved_tensors
+        rows, width, factor = ctx.rows, ctx.width, ctx.factor
+        h_rows = rows.matrix(h, width)
+        dh_rows = rows.matrix(dh, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dresidual = rows.empty(width)
+        fit = tile(rows.count, width, limit=4096, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        dbias = rows.zeros(fit.grid[0], width)
+        scaled_add_layernorm_backward[fit.grid](
+            vector(weight, width), h_rows, h_rows.stride(0), center, rstd, dh_rows, dh_rows.stride(0), dy_rows,
+            dy_rows.stride(0), dx, width, dresidual, width, dweight, dbias, rows.count, WIDTH=width, factor=factor,
+            **fit.options,
+        )
+        return dx, dresidual, dweight.sum(0), dbias.sum(0), None, None
+
+
+def scaled_add_layernorm(x, residual, weight, bias, *, factor, eps):
+    """h = factor x + residual; y = (h - mean) / sqrt(variance + eps) · weight + bias.
+
+    x [..., width], residual [..., width], weight [width], bias [width] -> h [..., width], y [..., width].
+    """
+    return ScaledAddLayernorm.apply(x, residual, weight, bias, factor, eps)
+
+
+@triton.jit
+def scaled_add_layernorm_without_bias_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, h_ptr, h_stride, y_ptr, y_stride, center_ptr,
+    rstd_ptr, rows, WIDTH: tl.constexpr, factor: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """h = factor x + residual; y = (h - mean) / sqrt(variance + eps) · weight."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    h_row = h_ptr + row * h_stride
+    y_row = y_ptr + row * y_stride
+    center = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        center += tl.sum(h, 1, keep_dims=True)
+    center = center / WIDTH
+    variance = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        apart = h - center
+        variance += tl.sum(tl.where(inside, apart * apart, 0.0), 1, keep_dims=True)
+    variance = variance / WIDTH
+    rstd = tl.rsqrt(variance + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        apart = h - center
+        y = rstd * weight * apart
+        tl.store(h_row + col, h, mask=inside)
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(center_ptr + row, center, mask=live)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def scaled_add_layernorm_without_bias_backward(
+    weight_ptr, h_ptr, h_stride, center_ptr, rstd_ptr, dh_ptr, dh_stride, dy_ptr, dy_stride, dx_ptr, dx_stride,
+    dresidual_ptr, dresidual_stride, dweight_ptr, rows, WIDTH: tl.constexpr, factor: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of scaled_add_layernorm_without_bias."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        h_row = h_ptr + row * h_stride
+        dh_row = dh_ptr + row * dh_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        dresidual_row = dresidual_ptr + row * dresidual_stride
+        center = tl.load(center_ptr + row, mask=live, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        dcenter = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = h - center
+            drstd += tl.sum(apart * t1, 1, keep_dims=True)
+            dcenter += tl.sum(t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dh = tl.load(dh_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            apart = h - center
+            dh_total = dh + rstd * t1 - drstd / WIDTH * rstd * rstd * rstd * apart - dcenter / WIDTH * rstd
+            dx = factor * dh_total
+            tl.store(dx_row + col, dx, mask=inside)
+            tl.store(dresidual_row + col, dh_total, mask=inside)
+            dweight_tile = tl.sum(rstd * apart * dy, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class ScaledAddLayernormWithoutBias(torch.autograd.Function):
+    """h = factor x + residual; y = (h - mean) / sqrt(variance + eps) · weight."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, factor, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        h = rows.empty(width)
+        y = rows.empty(width)
+        center = rows.empty(1, torch.float32)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        scaled_add_layernorm_without_bias_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width), h, width, y,
+            width, center, rstd, rows.count, WIDTH=width, factor=factor, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(weight, h, center, rstd)
+        ctx.rows, ctx.width, ctx.factor = rows, width, factor
+        ctx.set_materialize_grads(False)
+        return h, y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dh, dy):
+        weight, h, center, rstd = ctx.saved_tensors
+        rows, width, factor = ctx.rows, ctx.width, ctx.factor
+        h_rows = rows.matrix(h, width)
+        dh_rows = rows.matrix(dh, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dresidual = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        scaled_add_layernorm_without_bias_backward[fit.grid](
+            vector(weight, width), h_rows, h_rows.stride(0), center, rstd, dh_rows, dh_rows.stride(0), dy_rows,
+            dy_rows.stride(0), dx, width, dresidual, width, dweight, rows.count, WIDTH=width, factor=factor,
+            **fit.options,
+        )
+        return dx, dresidual, dweight.sum(0), None, None
+
+
+def scaled_add_layernorm_without_bias(x, residual, weight, *, factor, eps):
+    """h = factor x + residual; y = (h - mean) / sqrt(variance + eps) · weight.
+
+    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width].
+    """
+    return ScaledAddLayernormWithoutBias.apply(x, residual, weight, factor, eps)
+
+
+@triton.jit
+def scaled_add_plain_rmsnorm_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, h_ptr, h_stride, y_ptr, y_stride, rstd_ptr, rows,
+    WIDTH: tl.constexpr, factor: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps)."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    h_row = h_ptr + row * h_stride
+    y_row = y_ptr + row * y_stride
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        square += tl.sum(h * h, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        y = rstd * h
+        tl.store(h_row + col, h, mask=inside)
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def scaled_add_plain_rmsnorm_backward(
+    h_ptr, h_stride, rstd_ptr, dh_ptr, dh_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dresidual_ptr,
+    dresidual_stride, rows, WIDTH: tl.constexpr, factor: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of scaled_add_plain_rmsnorm."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    h_row = h_ptr + row * h_stride
+    dh_row = dh_ptr + row * dh_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    dresidual_row = dresidual_ptr + row * dresidual_stride
+    rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+    drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+        drstd += tl.sum(dy * h, 1, keep_dims=True)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+        dh = tl.load(dh_row + col, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+        dh_total = dh + rstd * dy - drstd / WIDTH * rstd * rstd * rstd * h
+        dx = factor * dh_total
+        tl.store(dx_row + col, dx, mask=inside)
+        tl.store(dresidual_row + col, dh_total, mask=inside)
+
+
+class ScaledAddPlainRmsnorm(torch.autograd.Function):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps)."""
+
+    @staticmethod
+    def forward(ctx, x, residual, factor, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        h = rows.empty(width)
+        y = rows.empty(width)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        scaled_add_plain_rmsnorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), h, width, y, width, rstd, rows.count,
+            WIDTH=width, factor=factor, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(h, rstd)
+        ctx.rows, ctx.width, ctx.factor = rows, width, factor
+        ctx.set_materialize_grads(False)
+        return h, y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dh, dy):
+        h, rstd = ctx.saved_tensors
+        rows, width, factor = ctx.rows, ctx.width, ctx.factor
+        h_rows = rows.matrix(h, width)
+        dh_rows = rows.matrix(dh, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dresidual = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192)
+        scaled_add_plain_rmsnorm_backward[fit.grid](
+            h_rows, h_rows.stride(0), rstd, dh_rows, dh_rows.stride(0), dy_rows, dy_rows.stride(0), dx, width,
+            dresidual, width, rows.count, WIDTH=width, factor=factor, **fit.options,
+        )
+        return dx, dresidual, None, None
+
+
+def scaled_add_plain_rmsnorm(x, residual, *, factor, eps):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps).
+
+    x [..., width], residual [..., width] -> h [..., width], y [..., width].
+    """
+    return ScaledAddPlainRmsnorm.apply(x, residual, factor, eps)
+
+
+@triton.jit
+def scaled_add_rmsnorm_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, h_ptr, h_stride, y_ptr, y_stride, rstd_ptr, rows,
+    WIDTH: tl.constexpr, factor: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps) · weight."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    h_row = h_ptr + row * h_stride
+    y_row = y_ptr + row * y_stride
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        square += tl.sum(h * h, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        y = rstd * weight * h
+        tl.store(h_row + col, h, mask=inside)
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def scaled_add_rmsnorm_backward(
+    weight_ptr, h_ptr, h_stride, rstd_ptr, dh_ptr, dh_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dresidual_ptr,
+    dresidual_stride, dweight_ptr, rows, WIDTH: tl.constexpr, factor: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The gradients of scaled_add_rmsnorm."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        h_row = h_ptr + row * h_stride
+        dh_row = dh_ptr + row * dh_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        dresidual_row = dresidual_ptr + row * dresidual_stride
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            drstd += tl.sum(h * t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dh = tl.load(dh_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = weight * dy
+            dh_total = dh + rstd * t1 - drstd / WIDTH * rstd * rstd * rstd * h
+            dx = factor * dh_total
+            tl.store(dx_row + col, dx, mask=inside)
+            tl.store(dresidual_row + col, dh_total, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * h, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class ScaledAddRmsnorm(torch.autograd.Function):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps) · weight."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, factor, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        h = rows.empty(width)
+        y = rows.empty(width)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        scaled_add_rmsnorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width), h, width, y,
+            width, rstd, rows.count, WIDTH=width, factor=factor, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(weight, h, rstd)
+        ctx.rows, ctx.width, ctx.factor = rows, width, factor
+        ctx.set_materialize_grads(False)
+        return h, y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dh, dy):
+        weight, h, rstd = ctx.saved_tensors
+        rows, width, factor = ctx.rows, ctx.width, ctx.factor
+        h_rows = rows.matrix(h, width)
+        dh_rows = rows.matrix(dh, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dresidual = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        scaled_add_rmsnorm_backward[fit.grid](
+            vector(weight, width), h_rows, h_rows.stride(0), rstd, dh_rows, dh_rows.stride(0), dy_rows,
+            dy_rows.stride(0), dx, width, dresidual, width, dweight, rows.count, WIDTH=width, factor=factor,
+            **fit.options,
+        )
+        return dx, dresidual, dweight.sum(0), None, None
+
+
+def scaled_add_rmsnorm(x, residual, weight, *, factor, eps):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps) · weight.
+
+    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width].
+    """
+    return ScaledAddRmsnorm.apply(x, residual, weight, factor, eps)
+
+
+@triton.jit
+def scaled_add_zero_centered_rmsnorm_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, h_ptr, h_stride, y_ptr, y_stride, rstd_ptr, rows,
+    WIDTH: tl.constexpr, factor: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps) · (1 + weight)."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    h_row = h_ptr + row * h_stride
+    y_row = y_ptr + row * y_stride
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        square += tl.sum(h * h, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        h = (factor * x + residual).to(h_ptr.dtype.element_ty).to(tl.float32)
+        y = rstd * (weight + 1) * h
+        tl.store(h_row + col, h, mask=inside)
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def scaled_add_zero_centered_rmsnorm_backward(
+    weight_ptr, h_ptr, h_stride, rstd_ptr, dh_ptr, dh_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dresidual_ptr,
+    dresidual_stride, dweight_ptr, rows, WIDTH: tl.constexpr, factor: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The gradients of scaled_add_zero_centered_rmsnorm."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        h_row = h_ptr + row * h_stride
+        dh_row = dh_ptr + row * dh_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        dresidual_row = dresidual_ptr + row * dresidual_stride
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = (weight + 1) * dy
+            drstd += tl.sum(h * t1, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            h = tl.load(h_row + col, mask=inside, other=0.0).to(tl.float32)
+            dh = tl.load(dh_row + col, mask=inside, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = (weight + 1) * dy
+            dh_total = dh + rstd * t1 - drstd / WIDTH * rstd * rstd * rstd * h
+            dx = factor * dh_total
+            tl.store(dx_row + col, dx, mask=inside)
+            tl.store(dresidual_row + col, dh_total, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * h, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class ScaledAddZeroCenteredRmsnorm(torch.autograd.Function):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps) · (1 + weight)."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, factor, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        h = rows.empty(width)
+        y = rows.empty(width)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        scaled_add_zero_centered_rmsnorm_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width), h, width, y,
+            width, rstd, rows.count, WIDTH=width, factor=factor, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(weight, h, rstd)
+        ctx.rows, ctx.width, ctx.factor = rows, width, factor
+        ctx.set_materialize_grads(False)
+        return h, y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dh, dy):
+        weight, h, rstd = ctx.saved_tensors
+        rows, width, factor = ctx.rows, ctx.width, ctx.factor
+        h_rows = rows.matrix(h, width)
+        dh_rows = rows.matrix(dh, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dresidual = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        scaled_add_zero_centered_rmsnorm_backward[fit.grid](
+            vector(weight, width), h_rows, h_rows.stride(0), rstd, dh_rows, dh_rows.stride(0), dy_rows,
+            dy_rows.stride(0), dx, width, dresidual, width, dweight, rows.count, WIDTH=width, factor=factor,
+            **fit.options,
+        )
+        return dx, dresidual, dweight.sum(0), None, None
+
+
+def scaled_add_zero_centered_rmsnorm(x, residual, weight, *, factor, eps):
+    """h = factor x + residual; y = h / sqrt(mean(h²) + eps) · (1 + weight).
+
+    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width].
+    """
+    return ScaledAddZeroCenteredRmsnorm.apply(x, residual, weight, factor, eps)
+
+
+@triton.jit
+def scaled_silu_glu_forward(
+    gate_up_ptr, gate_up_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, factor: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = silu(factor gate) · up."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    gate_up_row = gate_up_ptr + row * gate_up_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    gate = tl.load(gate_up_row + col, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up_row + WIDTH + col, mask=inside, other=0.0).to(tl.float32)
+    t1 = factor * gate
+    y = t1 * tl.sigmoid(t1) * up
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def scaled_silu_glu_backward(
+    gate_up_ptr, gate_up_stride, dy_ptr, dy_stride, dgate_up_ptr, dgate_up_stride, rows, WIDTH: tl.constexpr,
+    factor: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of scaled_silu_glu."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    gate_up_row = gate_up_ptr + row * gate_up_stride
+    dy_row = dy_ptr + row * dy_stride
+    dgate_up_row = dgate_up_ptr + row * dgate_up_stride
+    inside = live & there
+    gate = tl.load(gate_up_row + col, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up_row + WIDTH + col, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    t1 = factor * gate
+    sigmoid_t1 = tl.sigmoid(t1)
+    t2 = dy * sigmoid_t1
+    dgate = factor * ((1 - sigmoid_t1) * t1 + 1) * t2 * up
+    dup = t1 * t2
+    tl.store(dgate_up_row + col, dgate, mask=inside)
+    tl.store(dgate_up_row + WIDTH + col, dup, mask=inside)
+
+
+class ScaledSiluGlu(torch.autograd.Function):
+    """y = silu(factor gate) · up."""
+
+    @staticmethod
+    def forward(ctx, gate_up, factor):
+        rows = Rows.of(gate_up)
+        width = gate_up.shape[-1] // 2
+        gate_up_rows = rows.matrix(gate_up, 2 * width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        scaled_silu_glu_forward[fit.grid](
+            gate_up_rows, gate_up_rows.stride(0), y, width, rows.count, WIDTH=width, factor=factor, **fit.options,
+        )
+        ctx.save_for_backward(gate_up)
+        ctx.rows, ctx.width, ctx.factor = rows, width, factor
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        gate_up, = ctx.saved_tensors
+        rows, width, factor = ctx.rows, ctx.width, ctx.factor
+        gate_up_rows = rows.matrix(gate_up, 2 * width)
+        dy_rows = rows.matrix(dy, width)
+        dgate_up = rows.empty(2 * width)
+        fit = tile(rows.count, width, columns=True)
+        scaled_silu_glu_backward[fit.grid](
+            gate_up_rows, gate_up_rows.stride(0), dy_rows, dy_rows.stride(0), dgate_up, 2 * width, rows.count,
+            WIDTH=width, factor=factor, **fit.options,
+        )
+        return dgate_up, None
+
+
+def scaled_silu_glu(gate_up, *, factor):
+    """y = silu(factor gate) · up.
+
+    gate_up [..., 2 width] -> y [..., width].
+    """
+    return ScaledSiluGlu.apply(gate_up, factor)
+
+
+@triton.jit
 def sigmoid_bias_router_forward(
     logits_ptr, logits_stride, bias_ptr, weights_ptr, ids_ptr, rows, WIDTH: tl.constexpr, k: tl.constexpr,
     renormalize: tl.constexpr, eps: tl.constexpr, scaling: tl.constexpr, groups: tl.constexpr,
@@ -4430,7 +7249,7 @@ def sigmoid_gate_forward(
     x_ptr, x_stride, gate_ptr, gate_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """y = x sigmoid(gate)."""
+    """y = x · sigmoid(gate)."""
     col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     there = col < WIDTH
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -4472,7 +7291,7 @@ def sigmoid_gate_backward(
 
 
 class SigmoidGate(torch.autograd.Function):
-    """y = x sigmoid(gate)."""
+    """y = x · sigmoid(gate)."""
 
     @staticmethod
     def forward(ctx, x, gate):
@@ -4510,96 +7329,11 @@ class SigmoidGate(torch.autograd.Function):
 
 
 def sigmoid_gate(x, gate):
-    """y = x sigmoid(gate).
+    """y = x · sigmoid(gate).
 
     x [..., width], gate [..., width] -> y [..., width].
     """
     return SigmoidGate.apply(x, gate)
-
-
-@triton.jit
-def sigmoid_glu_forward(
-    gate_up_ptr, gate_up_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """y = sigmoid(gate) · up."""
-    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    there = col < WIDTH
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    live = row < rows
-    gate_up_row = gate_up_ptr + row * gate_up_stride
-    y_row = y_ptr + row * y_stride
-    inside = live & there
-    gate = tl.load(gate_up_row + col, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(gate_up_row + WIDTH + col, mask=inside, other=0.0).to(tl.float32)
-    y = tl.sigmoid(gate) * up
-    tl.store(y_row + col, y, mask=inside)
-
-
-@triton.jit
-def sigmoid_glu_backward(
-    gate_up_ptr, gate_up_stride, dy_ptr, dy_stride, dgate_up_ptr, dgate_up_stride, rows, WIDTH: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):
-    """The gradients of sigmoid_glu."""
-    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    there = col < WIDTH
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    live = row < rows
-    gate_up_row = gate_up_ptr + row * gate_up_stride
-    dy_row = dy_ptr + row * dy_stride
-    dgate_up_row = dgate_up_ptr + row * dgate_up_stride
-    inside = live & there
-    gate = tl.load(gate_up_row + col, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(gate_up_row + WIDTH + col, mask=inside, other=0.0).to(tl.float32)
-    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
-    sigmoid_gate = tl.sigmoid(gate)
-    t1 = dy * sigmoid_gate
-    dgate = (1 - sigmoid_gate) * t1 * up
-    tl.store(dgate_up_row + col, dgate, mask=inside)
-    tl.store(dgate_up_row + WIDTH + col, t1, mask=inside)
-
-
-class SigmoidGlu(torch.autograd.Function):
-    """y = sigmoid(gate) · up."""
-
-    @staticmethod
-    def forward(ctx, gate_up):
-        rows = Rows.of(gate_up)
-        width = gate_up.shape[-1] // 2
-        gate_up_rows = rows.matrix(gate_up, 2 * width)
-        y = rows.empty(width)
-        fit = tile(rows.count, width, columns=True)
-        sigmoid_glu_forward[fit.grid](
-            gate_up_rows, gate_up_rows.stride(0), y, width, rows.count, WIDTH=width, **fit.options,
-        )
-        ctx.save_for_backward(gate_up)
-        ctx.rows, ctx.width = rows, width
-        ctx.set_materialize_grads(False)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy):
-        gate_up, = ctx.saved_tensors
-        rows, width = ctx.rows, ctx.width
-        gate_up_rows = rows.matrix(gate_up, 2 * width)
-        dy_rows = rows.matrix(dy, width)
-        dgate_up = rows.empty(2 * width)
-        fit = tile(rows.count, width, columns=True)
-        sigmoid_glu_backward[fit.grid](
-            gate_up_rows, gate_up_rows.stride(0), dy_rows, dy_rows.stride(0), dgate_up, 2 * width, rows.count,
-            WIDTH=width, **fit.options,
-        )
-        return dgate_up
-
-
-def sigmoid_glu(gate_up):
-    """y = sigmoid(gate) · up.
-
-    gate_up [..., 2 width] -> y [..., width].
-    """
-    return SigmoidGlu.apply(gate_up)
 
 
 @triton.jit
@@ -4876,6 +7610,99 @@ def silu(x):
     x [..., width] -> y [..., width].
     """
     return Silu.apply(x)
+
+
+@triton.jit
+def silu_gate_forward(
+    x_ptr, x_stride, gate_ptr, gate_stride, y_ptr, y_stride, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """y = x · silu(gate)."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    y_row = y_ptr + row * y_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    y = gate * tl.sigmoid(gate) * x
+    tl.store(y_row + col, y, mask=inside)
+
+
+@triton.jit
+def silu_gate_backward(
+    x_ptr, x_stride, gate_ptr, gate_stride, dy_ptr, dy_stride, dx_ptr, dx_stride, dgate_ptr, dgate_stride, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of silu_gate."""
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = col < WIDTH
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    gate_row = gate_ptr + row * gate_stride
+    dy_row = dy_ptr + row * dy_stride
+    dx_row = dx_ptr + row * dx_stride
+    dgate_row = dgate_ptr + row * dgate_stride
+    inside = live & there
+    x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(gate_row + col, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+    sigmoid_gate = tl.sigmoid(gate)
+    t1 = dy * sigmoid_gate
+    dx = gate * t1
+    tl.store(dx_row + col, dx, mask=inside)
+    dgate = ((1 - sigmoid_gate) * gate + 1) * t1 * x
+    tl.store(dgate_row + col, dgate, mask=inside)
+
+
+class SiluGate(torch.autograd.Function):
+    """y = x · silu(gate)."""
+
+    @staticmethod
+    def forward(ctx, x, gate):
+        rows = Rows.of(x)
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        y = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        silu_gate_forward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), y, width, rows.count, WIDTH=width,
+            **fit.options,
+        )
+        ctx.save_for_backward(x, gate)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, gate = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        gate_rows = rows.matrix(gate, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        dgate = rows.empty(width)
+        fit = tile(rows.count, width, columns=True)
+        silu_gate_backward[fit.grid](
+            x_rows, x_rows.stride(0), gate_rows, gate_rows.stride(0), dy_rows, dy_rows.stride(0), dx, width, dgate,
+            width, rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dgate
+
+
+def silu_gate(x, gate):
+    """y = x · silu(gate).
+
+    x [..., width], gate [..., width] -> y [..., width].
+    """
+    return SiluGate.apply(x, gate)
 
 
 @triton.jit
@@ -5683,6 +8510,125 @@ def zero_centered_rmsnorm(x, weight, *, eps):
     return ZeroCenteredRmsnorm.apply(x, weight, eps)
 
 
+@triton.jit
+def zero_centered_rmsnorm_add_forward(
+    x_ptr, x_stride, residual_ptr, residual_stride, weight_ptr, y_ptr, y_stride, rstd_ptr, rows,
+    WIDTH: tl.constexpr, eps: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """y = residual + x / sqrt(mean(x²) + eps) · (1 + weight)."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    live = row < rows
+    x_row = x_ptr + row * x_stride
+    residual_row = residual_ptr + row * residual_stride
+    y_row = y_ptr + row * y_stride
+    square = tl.full([ROWS, 1], 0.0, tl.float32)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        inside = live & (col < WIDTH)
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        square += tl.sum(x * x, 1, keep_dims=True)
+    square = square / WIDTH
+    rstd = tl.rsqrt(square + eps)
+    for start in range(0, WIDTH, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :]
+        there = col < WIDTH
+        inside = live & there
+        x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+        residual = tl.load(residual_row + col, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+        y = residual + rstd * (weight + 1) * x
+        tl.store(y_row + col, y, mask=inside)
+    tl.store(rstd_ptr + row, rstd, mask=live)
+
+
+@triton.jit
+def zero_centered_rmsnorm_add_backward(
+    x_ptr, x_stride, weight_ptr, rstd_ptr, dy_ptr, dy_stride, dx_ptr, dx_stride, dweight_ptr, rows,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):
+    """The gradients of zero_centered_rmsnorm_add."""
+    dweight_sums = dweight_ptr + tl.program_id(0).to(tl.int64) * WIDTH
+    dweight = tl.zeros([1, BLOCK], tl.float32)
+    for part in range(tl.program_id(0).to(tl.int64), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row = part * ROWS + tl.arange(0, ROWS).to(tl.int64)[:, None]
+        live = row < rows
+        x_row = x_ptr + row * x_stride
+        dy_row = dy_ptr + row * dy_stride
+        dx_row = dx_ptr + row * dx_stride
+        rstd = tl.load(rstd_ptr + row, mask=live, other=0.0).to(tl.float32)
+        drstd = tl.full([ROWS, 1], 0.0, tl.float32)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = (weight + 1) * dy
+            drstd += tl.sum(t1 * x, 1, keep_dims=True)
+        for start in range(0, WIDTH, BLOCK):
+            col = start + tl.arange(0, BLOCK)[None, :]
+            there = col < WIDTH
+            inside = live & there
+            x = tl.load(x_row + col, mask=inside, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + col, mask=there, other=0.0).to(tl.float32)
+            dy = tl.load(dy_row + col, mask=inside, other=0.0).to(tl.float32)
+            t1 = (weight + 1) * dy
+            dx = rstd * (t1 - drstd / WIDTH * rstd * rstd * x)
+            tl.store(dx_row + col, dx, mask=inside)
+            dweight_tile = tl.sum(rstd * dy * x, 0, keep_dims=True)
+            dweight = add_columns(dweight, dweight_tile, dweight_sums + col, there, BLOCK >= WIDTH)
+    if BLOCK >= WIDTH:
+        col = tl.arange(0, BLOCK)[None, :]
+        tl.store(dweight_sums + col, dweight, mask=col < WIDTH)
+
+
+class ZeroCenteredRmsnormAdd(torch.autograd.Function):
+    """y = residual + x / sqrt(mean(x²) + eps) · (1 + weight)."""
+
+    @staticmethod
+    def forward(ctx, x, residual, weight, eps):
+        rows = Rows.of(x, like=[x, residual])
+        width = x.shape[-1]
+        x_rows = rows.matrix(x, width)
+        residual_rows = rows.matrix(residual, width)
+        y = rows.empty(width)
+        rstd = rows.empty(1, torch.float32)
+        fit = tile(rows.count, width, limit=8192)
+        zero_centered_rmsnorm_add_forward[fit.grid](
+            x_rows, x_rows.stride(0), residual_rows, residual_rows.stride(0), vector(weight, width), y, width, rstd,
+            rows.count, WIDTH=width, eps=eps, **fit.options,
+        )
+        ctx.save_for_backward(x, weight, rstd)
+        ctx.rows, ctx.width = rows, width
+        ctx.set_materialize_grads(False)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x, weight, rstd = ctx.saved_tensors
+        rows, width = ctx.rows, ctx.width
+        x_rows = rows.matrix(x, width)
+        dy_rows = rows.matrix(dy, width)
+        dx = rows.empty(width)
+        fit = tile(rows.count, width, limit=8192, programs=rows.shares)
+        dweight = rows.zeros(fit.grid[0], width)
+        zero_centered_rmsnorm_add_backward[fit.grid](
+            x_rows, x_rows.stride(0), vector(weight, width), rstd, dy_rows, dy_rows.stride(0), dx, width, dweight,
+            rows.count, WIDTH=width, **fit.options,
+        )
+        return dx, dy, dweight.sum(0), None
+
+
+def zero_centered_rmsnorm_add(x, residual, weight, *, eps):
+    """y = residual + x / sqrt(mean(x²) + eps) · (1 + weight).
+
+    x [..., width], residual [..., width], weight [width] -> y [..., width].
+    """
+    return ZeroCenteredRmsnormAdd.apply(x, residual, weight, eps)
+
+
 VARIANTS = (
     form(add_layernorm_forward, 4096, limit=8192, types={"center": "fp32", "rstd": "fp32"}, constants={"eps": 1e-5}),
     form(
@@ -5720,6 +8666,8 @@ VARIANTS = (
     form(add_zero_centered_rmsnorm_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"}),
     form(clamped_swiglu_forward, 4096, columns=True, constants={"beta": 1.702, "limit": 7.0, "offset": 1.0}),
     form(clamped_swiglu_backward, 4096, columns=True, constants={"beta": 1.702, "limit": 7.0, "offset": 1.0}),
+    form(clamped_swiglu_pairs_forward, 4096, columns=True, constants={"beta": 1.702, "limit": 7.0, "offset": 1.0}),
+    form(clamped_swiglu_pairs_backward, 4096, columns=True, constants={"beta": 1.702, "limit": 7.0, "offset": 1.0}),
     form(
         dequantize_block_forward, 4096, columns=True, types={"codes": "fp8e4nv", "factor": "fp32"},
         targets=(90, 100),
@@ -5739,14 +8687,61 @@ VARIANTS = (
     form(gated_rmsnorm_silu_backward, 128, limit=4096, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
     form(gelu_forward, 4096, columns=True),
     form(gelu_backward, 4096, columns=True),
+    form(gelu_gate_forward, 4096, columns=True),
+    form(gelu_gate_backward, 4096, columns=True),
     form(gelu_glu_forward, 4096, columns=True),
     form(gelu_glu_backward, 4096, columns=True),
     form(gelu_tanh_forward, 4096, columns=True),
     form(gelu_tanh_backward, 4096, columns=True),
+    form(gelu_tanh_gate_forward, 4096, columns=True),
+    form(gelu_tanh_gate_backward, 4096, columns=True),
     form(gelu_tanh_glu_forward, 4096, columns=True),
     form(gelu_tanh_glu_backward, 4096, columns=True),
+    form(
+        head_gated_rmsnorm_sigmoid_forward, 128, limit=8192, segments=8, types={"rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(head_gated_rmsnorm_sigmoid_backward, 128, limit=4096, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(
+        head_gated_rmsnorm_silu_forward, 128, limit=8192, segments=8, types={"rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(head_gated_rmsnorm_silu_backward, 128, limit=4096, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(
+        head_layernorm_forward, 128, limit=8192, segments=8, types={"center": "fp32", "rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(
+        head_layernorm_backward, 128, limit=8192, segments=8,
+        types={"center": "fp32", "rstd": "fp32", "dweight": "fp32", "dbias": "fp32"},
+    ),
+    form(
+        head_layernorm_without_bias_forward, 128, limit=8192, segments=8, types={"center": "fp32", "rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(
+        head_layernorm_without_bias_backward, 128, limit=8192, segments=8,
+        types={"center": "fp32", "rstd": "fp32", "dweight": "fp32"},
+    ),
+    form(head_plain_rmsnorm_forward, 128, limit=16384, segments=8, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
+    form(head_plain_rmsnorm_backward, 128, limit=16384, segments=8, types={"rstd": "fp32"}),
     form(head_rmsnorm_forward, 128, limit=16384, segments=8, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
     form(head_rmsnorm_backward, 128, limit=8192, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(
+        head_rmsnorm_gated_sigmoid_forward, 128, limit=8192, segments=8, types={"rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(head_rmsnorm_gated_sigmoid_backward, 128, limit=4096, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(
+        head_rmsnorm_gated_silu_forward, 128, limit=8192, segments=8, types={"rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(head_rmsnorm_gated_silu_backward, 128, limit=4096, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(
+        head_zero_centered_rmsnorm_forward, 128, limit=16384, segments=8, types={"rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(head_zero_centered_rmsnorm_backward, 128, limit=8192, segments=8, types={"rstd": "fp32", "dweight": "fp32"}),
     form(l2norm_forward, 4096, limit=16384, types={"scale": "fp32"}, constants={"eps": 1e-5}),
     form(l2norm_backward, 4096, limit=16384, types={"scale": "fp32"}),
     form(layer_scaled_add_forward, 4096, columns=True),
@@ -5754,6 +8749,11 @@ VARIANTS = (
     form(layernorm_forward, 4096, limit=8192, types={"center": "fp32", "rstd": "fp32"}, constants={"eps": 1e-5}),
     form(
         layernorm_backward, 4096, limit=8192,
+        types={"center": "fp32", "rstd": "fp32", "dweight": "fp32", "dbias": "fp32"},
+    ),
+    form(layernorm_add_forward, 4096, limit=8192, types={"center": "fp32", "rstd": "fp32"}, constants={"eps": 1e-5}),
+    form(
+        layernorm_add_backward, 4096, limit=8192,
         types={"center": "fp32", "rstd": "fp32", "dweight": "fp32", "dbias": "fp32"},
     ),
     form(
@@ -5773,20 +8773,36 @@ VARIANTS = (
         layernorm_without_bias_backward, 4096, limit=8192,
         types={"center": "fp32", "rstd": "fp32", "dweight": "fp32"},
     ),
+    form(
+        layernorm_without_bias_add_forward, 4096, limit=8192, types={"center": "fp32", "rstd": "fp32"},
+        constants={"eps": 1e-5},
+    ),
+    form(
+        layernorm_without_bias_add_backward, 4096, limit=8192,
+        types={"center": "fp32", "rstd": "fp32", "dweight": "fp32"},
+    ),
     form(plain_rmsnorm_forward, 4096, limit=16384, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
     form(plain_rmsnorm_backward, 4096, limit=16384, types={"rstd": "fp32"}),
+    form(plain_rmsnorm_add_forward, 4096, limit=16384, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
+    form(plain_rmsnorm_add_backward, 4096, limit=16384, types={"rstd": "fp32"}),
     form(relu_forward, 4096, columns=True),
     form(relu_backward, 4096, columns=True),
     form(relu2_forward, 4096, columns=True),
     form(relu2_backward, 4096, columns=True),
+    form(relu2_gate_forward, 4096, columns=True),
+    form(relu2_gate_backward, 4096, columns=True),
     form(relu2_glu_forward, 4096, columns=True),
     form(relu2_glu_backward, 4096, columns=True),
     form(relu2_glu_int8_row_forward, 4096, limit=8192, types={"y": "i8", "y_scale": "fp32"}),
     form(relu2_glu_int8_row_backward, 4096, columns=True),
+    form(relu_gate_forward, 4096, columns=True),
+    form(relu_gate_backward, 4096, columns=True),
     form(relu_glu_forward, 4096, columns=True),
     form(relu_glu_backward, 4096, columns=True),
     form(rmsnorm_forward, 4096, limit=16384, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
     form(rmsnorm_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(rmsnorm_add_forward, 4096, limit=8192, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
+    form(rmsnorm_add_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"}),
     form(
         rmsnorm_e4m3_block_forward, 4096, limit=16384, least=128,
         types={"y": "fp8e4nv", "y_scale": "fp32", "rstd": "fp32"}, constants={"eps": 1e-5}, targets=(90, 100),
@@ -5813,6 +8829,45 @@ VARIANTS = (
     form(scaled_add_forward, 4096, columns=True, constants={"factor": 0.5}),
     form(scaled_add_backward, 4096, columns=True, constants={"factor": 0.5}),
     form(
+        scaled_add_layernorm_forward, 4096, limit=8192, types={"center": "fp32", "rstd": "fp32"},
+        constants={"factor": 0.5, "eps": 1e-5},
+    ),
+    form(
+        scaled_add_layernorm_backward, 4096, limit=4096,
+        types={"center": "fp32", "rstd": "fp32", "dweight": "fp32", "dbias": "fp32"}, constants={"factor": 0.5},
+    ),
+    form(
+        scaled_add_layernorm_without_bias_forward, 4096, limit=8192, types={"center": "fp32", "rstd": "fp32"},
+        constants={"factor": 0.5, "eps": 1e-5},
+    ),
+    form(
+        scaled_add_layernorm_without_bias_backward, 4096, limit=8192,
+        types={"center": "fp32", "rstd": "fp32", "dweight": "fp32"}, constants={"factor": 0.5},
+    ),
+    form(
+        scaled_add_plain_rmsnorm_forward, 4096, limit=8192, types={"rstd": "fp32"},
+        constants={"factor": 0.5, "eps": 1e-5},
+    ),
+    form(scaled_add_plain_rmsnorm_backward, 4096, limit=8192, types={"rstd": "fp32"}, constants={"factor": 0.5}),
+    form(
+        scaled_add_rmsnorm_forward, 4096, limit=8192, types={"rstd": "fp32"},
+        constants={"factor": 0.5, "eps": 1e-5},
+    ),
+    form(
+        scaled_add_rmsnorm_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"},
+        constants={"factor": 0.5},
+    ),
+    form(
+        scaled_add_zero_centered_rmsnorm_forward, 4096, limit=8192, types={"rstd": "fp32"},
+        constants={"factor": 0.5, "eps": 1e-5},
+    ),
+    form(
+        scaled_add_zero_centered_rmsnorm_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"},
+        constants={"factor": 0.5},
+    ),
+    form(scaled_silu_glu_forward, 4096, columns=True, constants={"factor": 0.5}),
+    form(scaled_silu_glu_backward, 4096, columns=True, constants={"factor": 0.5}),
+    form(
         sigmoid_bias_router_forward, 256, whole=4096, types={"weights": "fp32", "ids": "i64", "bias": "fp32"},
         constants={"renormalize": True, "eps": 0.0, "scaling": 1.0, "groups": 1, "top_groups": 1, "k": 8, "SLOTS": 8},
     ),
@@ -5822,8 +8877,6 @@ VARIANTS = (
     ),
     form(sigmoid_gate_forward, 4096, columns=True),
     form(sigmoid_gate_backward, 4096, columns=True),
-    form(sigmoid_glu_forward, 4096, columns=True),
-    form(sigmoid_glu_backward, 4096, columns=True),
     form(
         sigmoid_router_forward, 256, whole=4096, types={"weights": "fp32", "ids": "i64"},
         constants={"renormalize": True, "eps": 0.0, "scaling": 1.0, "groups": 1, "top_groups": 1, "k": 8, "SLOTS": 8},
@@ -5836,6 +8889,8 @@ VARIANTS = (
     form(sigmoid_row_gate_backward, 4096, limit=16384, types={"dgate": "fp32"}),
     form(silu_forward, 4096, columns=True),
     form(silu_backward, 4096, columns=True),
+    form(silu_gate_forward, 4096, columns=True),
+    form(silu_gate_backward, 4096, columns=True),
     form(silu_glu_forward, 4096, columns=True),
     form(silu_glu_backward, 4096, columns=True),
     form(
@@ -5867,5 +8922,7 @@ VARIANTS = (
     ),
     form(zero_centered_rmsnorm_forward, 4096, limit=16384, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
     form(zero_centered_rmsnorm_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"}),
+    form(zero_centered_rmsnorm_add_forward, 4096, limit=8192, types={"rstd": "fp32"}, constants={"eps": 1e-5}),
+    form(zero_centered_rmsnorm_add_backward, 4096, limit=8192, types={"rstd": "fp32", "dweight": "fp32"}),
 )
 """What is compiled ahead of time."""

@@ -127,7 +127,7 @@ def test_what_is_stored_is_what_is_read_on():
 
 def test_nan_goes_through_clamps():
     gate_up = torch.tensor([[float("nan"), 1.0, 1.0, float("nan"), 1.0, 1.0]])
-    y = kernels().clamped_swiglu(gate_up, beta=1.0, limit=2.0, offset=0.0)
+    y = kernels().clamped_swiglu_pairs(gate_up, beta=1.0, limit=2.0, offset=0.0)
     assert y.isnan().tolist() == [[True, True, False]]
     assert kernels().relu(torch.tensor([[float("nan"), -1.0]])).isnan().tolist() == [[True, False]]
 

@@ -44,17 +44,33 @@ def gated(act):
     return run
 
 
-def clamped_swiglu(gate_up):
-    gate, up = gate_up[..., ::2], gate_up[..., 1::2]
+def clamped_swiglu(gate, up):
     gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
     return gate * torch.sigmoid(BETA * gate) * (up + OFFSET)
+
+
+def scaled_added(norm):
+    def run(x, residual, *parameters):
+        h = FACTOR * x + residual
+        return h, norm(h, *parameters)
+
+    return run
+
+
+def norm_added(norm):
+    return lambda x, residual, *parameters: residual + norm(x, *parameters)
+
+
+def by_head(norm):
+    return lambda x, *parameters: norm(x.unflatten(-1, (SEGMENTS, -1)), *parameters).flatten(-2)
 
 
 def gated_norm(act, first):
     def run(x, gate, weight):
         y = x * act(gate) if first else x
         y = y.unflatten(-1, (SEGMENTS, -1))
-        y = F.rms_norm(y, y.shape[-1:], None, EPS).flatten(-2) * weight
+        weight = weight if weight.shape[0] == y.shape[-1] else weight.unflatten(-1, (SEGMENTS, -1))
+        y = (F.rms_norm(y, y.shape[-1:], None, EPS) * weight).flatten(-2)
         return y if first else y * act(gate)
 
     return run
@@ -77,11 +93,6 @@ def rope(interleaved):
     return run
 
 
-def head_rmsnorm(x, weight):
-    heads = x.unflatten(-1, (SEGMENTS, -1))
-    return F.rms_norm(heads, heads.shape[-1:], weight, EPS).flatten(-2)
-
-
 def dequantize_block(codes, factor, scale):
     return codes * factor.repeat_interleave(128, -1)[..., : codes.shape[-1]] * scale
 
@@ -89,20 +100,26 @@ def dequantize_block(codes, factor, scale):
 UNFUSED = {
     **NORMS,
     **{f"add_{name}": added(norm) for name, norm in NORMS.items()},
+    **{f"scaled_add_{name}": scaled_added(norm) for name, norm in NORMS.items()},
+    **{f"{name}_add": norm_added(norm) for name, norm in NORMS.items()},
+    **{f"head_{name}": by_head(norm) for name, norm in NORMS.items()},
     **{name: act for name, act in ACTIVATIONS.items() if name != "sigmoid"},
     **{f"{name}_glu": gated(act) for name, act in ACTIVATIONS.items()},
+    **{f"{name}_gate": lambda x, gate, act=act: x * act(gate) for name, act in ACTIVATIONS.items()},
+    "scaled_silu_glu": gated(lambda x: F.silu(FACTOR * x)),
     **{f"gated_rmsnorm_{a}": gated_norm(ACTIVATIONS[a], True) for a in ("silu", "sigmoid")},
     **{f"rmsnorm_gated_{a}": gated_norm(ACTIVATIONS[a], False) for a in ("silu", "sigmoid")},
-    "clamped_swiglu": clamped_swiglu,
+    **{f"head_gated_rmsnorm_{a}": gated_norm(ACTIVATIONS[a], True) for a in ("silu", "sigmoid")},
+    **{f"head_rmsnorm_gated_{a}": gated_norm(ACTIVATIONS[a], False) for a in ("silu", "sigmoid")},
+    "clamped_swiglu": lambda gate_up: clamped_swiglu(*gate_up.chunk(2, -1)),
+    "clamped_swiglu_pairs": lambda gate_up: clamped_swiglu(gate_up[..., ::2], gate_up[..., 1::2]),
     "rope_halves": rope(False),
     "rope_pairs": rope(True),
-    "head_rmsnorm": head_rmsnorm,
     "softcap": lambda x: CAP * torch.tanh(x / CAP),
     "softmax": lambda x: torch.softmax(x, -1),
     "l2norm": lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) + EPS),
     "dequantize_row": lambda codes, scale, weight: codes * scale * weight,
     "dequantize_block": dequantize_block,
-    "sigmoid_gate": lambda x, gate: x * torch.sigmoid(gate),
     "sigmoid_row_gate": lambda x, gate, residual: x * torch.sigmoid(gate) + residual,
     "scaled_add": lambda x, residual: residual + FACTOR * x,
     "layer_scaled_add": lambda x, residual, weight: residual + weight * x,
