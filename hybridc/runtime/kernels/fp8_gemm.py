@@ -13,7 +13,8 @@ or for a tensor, is the same call. Both operands have the contracted dimension l
     dW [N, K] = fp8_gemm(dyᵀ, xᵀ)           both 1 x 128, along tokens
 
 Traffic: with tiles of 128 x 128, a is read ⌈N / 128⌉ and b ⌈M / 128⌉ times, mostly from the L2 cache, since programs go
-through bands of 8 tiles; y is written once. For compute capability 9.0 and 10.0.
+through bands of 8 tiles; y is written once. Operands whose contracted dimension is not a multiple of 16 are copied
+first, with zeros behind. For compute capability 9.0 and 10.0.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def fp8_grouped_weight_gradient(
 
     Operands and scales [N, tiles] and [K, tiles] are `quantize_both_ways`' transposed ones with these offsets, int32
     [E + 1]. An expert without tokens gives zeros. `align` is a number that all offsets are multiples of; with 16,
-    tokens are read 16 at once.
+    tokens are read 16 at once, and with less one by one.
     """
     experts, (n, t), k = offsets.shape[0] - 1, a.shape, b.shape[0]
     y = torch.empty((experts, n, k), dtype=out_dtype, device=a.device)
@@ -125,13 +126,17 @@ def _spread(scale: Tensor, rows: int, groups: int) -> Tensor:
     return scale.expand(rows, groups)
 
 
-def _last_contiguous(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
+def _loadable(x: Tensor, mode: int) -> Tensor:
+    """x with its last dimension contiguous, and with zeros up to a multiple of 16 unless offsets cut it."""
+    lack = -x.shape[-1] % 16
+    if mode == TOKENS or not lack:
+        return x if x.stride(-1) == 1 else x.contiguous()
+    return torch.nn.functional.pad(x.view(torch.uint8), (0, lack)).view(x.dtype)
 
 
 def _launch(mode, a, a_scale, b, b_scale, bias, y, offsets, group, groups, align):
     """y [1 | E, M, N] = a [M, K] times b [1 | E, N, K]; see the three public functions."""
-    a, b = _last_contiguous(a), _last_contiguous(b)
+    a, b = _loadable(a, mode), _loadable(b, mode)
     (m, k), n = a.shape, b.shape[1]
     blocks = triton.cdiv(n, 128)
     if b_scale.numel() == 1:

@@ -59,10 +59,11 @@ def quantize_both_ways(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x [T, C] for the products that contract channels, and transposed for the weight gradient, which contracts tokens.
 
-    -> data [T, C] and scale [T, ⌈C / group⌉] as from `quantize_groups`, then data_t [C, T] and scale_t [C, tiles] with
-    a scale for each `group` tokens: ⌈T / group⌉ tiles, or with `offsets` int32 [experts + 1] the groups of each expert
-    for itself, numbered as in `expert_tiles`. x is read once for all of them. `align` is a number that all offsets are
-    multiples of; with 16 data_t is written 16 bytes at once.
+    -> data [T, C] and scale [T, ⌈C / group⌉] as from `quantize_groups`, then data_t [C, U] and scale_t [C, tiles] with
+    U = 16 ⌈T / 16⌉, filled up with zeros, so that rows are read 16 bytes at once. Each `group` tokens have a scale:
+    ⌈T / group⌉ tiles, or with `offsets` int32 [experts + 1] the groups of each expert for itself, numbered as in
+    `expert_tiles` for U rows. x is read once for all of them. `align` is a number that all offsets are multiples of;
+    with 16 data_t is written 16 bytes at once.
     """
     return _groups(x, offsets, format, group, pow2, columns=True, align=align)
 
@@ -117,21 +118,21 @@ def quantize_reference(
 
 def _groups(x, offsets, format, group, pow2, *, columns, align=1):
     (t, c), device = x.shape, x.device
-    experts = 0 if offsets is None else offsets.shape[0] - 1
-    down, across = triton.cdiv(t, BLOCK) if offsets is None else tiles(t, experts, BLOCK), triton.cdiv(c, BLOCK)
-    slots = triton.cdiv(t, group) if offsets is None else tiles(t, experts, group)
+    experts, padded = 0 if offsets is None else offsets.shape[0] - 1, triton.cdiv(t, 16) * 16
+    down, across = triton.cdiv(t, BLOCK) if offsets is None else tiles(padded, experts, BLOCK), triton.cdiv(c, BLOCK)
+    slots = triton.cdiv(t, group) if offsets is None else tiles(padded, experts, group)
     data = torch.empty((t, c), dtype=format, device=device)
-    scale = torch.empty((triton.cdiv(c, group), t), dtype=torch.float32, device=device)
-    data_t = torch.empty((c, t), dtype=format, device=device) if columns else data
+    scale = torch.empty((triton.cdiv(c, group), padded), dtype=torch.float32, device=device)
+    data_t = torch.empty((c, padded), dtype=format, device=device) if columns else data
     # ones where no group is: read by nobody, but defined
     scale_t = torch.ones((slots, c), dtype=torch.float32, device=device) if columns else scale
     if t and c:
         _groups_kernel[(down * across,)](
-            x, offsets if experts else x, data, scale, data_t, scale_t, t, c, experts, *x.stride(),
+            x, offsets if experts else x, data, scale, data_t, scale_t, t, padded, c, experts, *x.stride(),
             LARGEST=LARGEST[format], POW2=pow2, GROUP=group, BLOCK=BLOCK, COLUMNS=columns,
             LANES=lanes(experts) if experts else 0, ALIGN=math.gcd(align, BLOCK), ROUND=rounds(), num_warps=16,
         )  # fmt: skip
-    return data, scale.t(), data_t, scale_t.t()
+    return data, scale[:, :t].t(), data_t, scale_t.t()
 
 
 def rounds() -> bool:
@@ -153,7 +154,8 @@ def scale_of(amax, LARGEST: tl.constexpr, POW2: tl.constexpr):
         scale = (exponent << 23).to(tl.float32, bitcast=True)
         many = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
     else:
-        many = tl.minimum(tl.div_rn(tl.full(amax.shape, LARGEST, tl.float32), amax), 8.507059173023462e37)  # 2¹²⁶
+        amax = tl.maximum(amax, LARGEST * 1.1754943508222875e-38)  # 2⁻¹²⁶
+        many = tl.div_rn(tl.full(amax.shape, LARGEST, tl.float32), amax)
         scale = tl.div_rn(tl.full(amax.shape, 1.0, tl.float32), many)
     return tl.where(usual, many, 1.0), tl.where(usual, scale, 1.0)
 
@@ -182,7 +184,7 @@ def cast(x, kind: tl.constexpr, LARGEST: tl.constexpr, ROUND: tl.constexpr):
 
 @triton.jit
 def _groups_kernel(
-    x_ptr, offsets, data, scale, data_t, scale_t, tokens, channels, experts, stride_t, stride_c,
+    x_ptr, offsets, data, scale, data_t, scale_t, tokens, padded, channels, experts, stride_t, stride_c,
     LARGEST: tl.constexpr, POW2: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
     LANES: tl.constexpr, ALIGN: tl.constexpr, ROUND: tl.constexpr,
 ):  # fmt: skip
@@ -191,17 +193,18 @@ def _groups_kernel(
     across = tl.cdiv(channels, BLOCK)
     tile, part = tl.program_id(0) // across, tl.program_id(0) % across
     if LANES:
-        expert, first, end = expert_of(tile, offsets, experts, tokens, BLOCK, LANES)
+        expert, first, end = expert_of(tile, offsets, experts, padded, BLOCK, LANES)
         if first >= end:
             return
         begin = tl.load(offsets + expert)
         slot = begin // GROUP + expert + (first - begin) // GROUP
         first = tl.multiple_of(first, ALIGN)
     else:
-        first, end, slot = tile * BLOCK, tokens, tile * parts
+        first, end, slot = tile * BLOCK, padded, tile * parts
     t = first + tl.arange(0, BLOCK)
     c = part * BLOCK + tl.arange(0, BLOCK)
-    inside = (t < end)[:, None] & (c < channels)[None, :]
+    real_t = t < tl.minimum(end, tokens)
+    inside = real_t[:, None] & (c < channels)[None, :]
     wide = t.to(tl.int64)
     x = tl.load(x_ptr + wide[:, None] * stride_t + c.to(tl.int64)[None, :] * stride_c, mask=inside, other=0.0)
     x = x.to(tl.float32)
@@ -211,14 +214,14 @@ def _groups_kernel(
     made = tl.reshape(cast(grouped * many[:, :, None], data.dtype.element_ty, LARGEST, ROUND), (BLOCK, BLOCK))
     tl.store(data + wide[:, None] * channels + c[None, :], made, mask=inside)
     g = part * parts + piece
-    at = g.to(tl.int64)[None, :] * tokens + t[:, None]
-    tl.store(scale + at, found, mask=(t < end)[:, None] & (g < tl.cdiv(channels, GROUP))[None, :])
+    at = g.to(tl.int64)[None, :] * padded + t[:, None]
+    tl.store(scale + at, found, mask=real_t[:, None] & (g < tl.cdiv(channels, GROUP))[None, :])
     if COLUMNS:
         grouped = tl.reshape(x, (parts, GROUP, BLOCK))
         many, found = scale_of(tl.max(sizes(grouped), 1), LARGEST, POW2)
         made = tl.reshape(cast(grouped * many[:, None, :], data_t.dtype.element_ty, LARGEST, ROUND), (BLOCK, BLOCK))
-        at = c.to(tl.int64)[:, None] * tokens + t[None, :]
-        tl.store(data_t + at, tl.trans(made), mask=tl.trans(inside))
+        at = c.to(tl.int64)[:, None] * padded + t[None, :]
+        tl.store(data_t + at, tl.trans(made), mask=(c < channels)[:, None] & (t < end)[None, :])
         real = first + piece * GROUP < end
         at = (slot + piece).to(tl.int64)[:, None] * channels + c[None, :]
         tl.store(scale_t + at, found, mask=real[:, None] & (c < channels)[None, :])
@@ -252,7 +255,13 @@ def _variants() -> tuple[Variant, ...]:
     for kind, largest in (("fp8e4nv", 448.0), ("fp8e5", 57344.0)):
         plain = {"LARGEST": largest, "POW2": False, "BLOCK": BLOCK, "ROUND": False}
         many = {"x_ptr": "*bf16:16", "data": f"*{kind}:16", "scale": "*fp32:16"}
-        sides = {"data_t": f"*{kind}:16", "scale_t": "*fp32:16", "tokens": "i32:16", "channels": "i32:16"}
+        sides = {
+            "data_t": f"*{kind}:16",
+            "scale_t": "*fp32:16",
+            "tokens": "i32",
+            "padded": "i32:16",
+            "channels": "i32:16",
+        }
         forms = ((False, 0), (True, 0), (True, 128)) if kind == "fp8e4nv" else ((True, 128),)
         made += [
             Variant(

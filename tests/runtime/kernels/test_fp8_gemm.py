@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from hybridc.runtime.kernels import fp8_gemm as fp8_gemm_file
 from hybridc.runtime.kernels.expert_tiles import tiles
 from hybridc.runtime.kernels.fp8_gemm import (
     fp8_gemm,
@@ -152,6 +153,22 @@ def test_experts_weight_gradient(offsets, group):
             y[i], wide(a[:, tokens], a_scale[:, slot], group=group), wide(b[:, tokens], b_scale[:, slot], group=group)
         )
         assert first < end or not y[i].any()
+
+
+def test_a_tile_ends_where_its_expert_does(monkeypatch):
+    """The first program alone: what it does to the next expert's rows would be a race."""
+    kernel, full = fp8_gemm_file._gemm_kernel, torch.full
+
+    class First:
+        def __getitem__(self, grid):
+            return kernel[(1,)]
+
+    monkeypatch.setattr(fp8_gemm_file, "_gemm_kernel", First())
+    monkeypatch.setattr(torch, "empty", lambda shape, **options: full(shape, -7.0, **options))
+    a, b, a_scale, b_scale = numbers(30, 128), numbers(2, 20, 128), scales(30, 1), scales(2, 1, 1)
+    y = fp8_grouped_gemm(a, a_scale, b, b_scale, torch.tensor([0, 5, 30]).int(), out_dtype=torch.float32)
+    check(y[:5], wide(a[:5], a_scale[:5]), wide(b[0], b_scale[0], 128))
+    assert (y[5:] == -7).all()
 
 
 def test_three_products_of_a_linear():

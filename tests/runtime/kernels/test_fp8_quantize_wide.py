@@ -83,6 +83,8 @@ def test_an_earlier_amax(format):
 def test_tensors_without_a_usual_amax(x):
     data, scale = quantize_tensor(x)
     assert equal(data, nearest(x.double().numpy(), E4M3)) and scale == 1
+    quantize_tensor(x, seen=(seen := torch.tensor([2.0])))
+    assert seen == (torch.inf if x.isinf().any() else 2)
 
 
 def test_fits():
