@@ -69,10 +69,11 @@ def save_transformers(
 
 
 def _write_weights(net: nn.Module, path: Path) -> None:
-    """All parameters, each in its own format, tied ones once."""
+    """All parameters and what is saved beside them, each in its own format, tied ones once."""
     from hybridc.checkpoints.safetensors_writer import write_tensors
 
-    parameters = {WEIGHTS_PREFIX + name: p for name, p in net.named_parameters()}
+    second = {name for name, _ in net.named_parameters(remove_duplicate=False)} - dict(net.named_parameters()).keys()
+    parameters = {WEIGHTS_PREFIX + name: t for name, t in net.state_dict().items() if name not in second}
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     formats = {name: FORMATS[str(p.dtype).removeprefix("torch.")] for name, p in parameters.items()}
     write_tensors(path, shapes, lambda name: parameters[name], formats)

@@ -79,14 +79,16 @@ class LanguageModel(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, seed: int = 0, *, wanted: Callable[[Tensor], bool] = lambda _: True) -> None:
-        """Fills every parameter as its class's `INIT` says, from a generator seeded by `seed` and the parameter's full
-        name: so no other parameter, no mesh and no order changes its numbers. A shared one counts by its first name.
-        Those that are not `wanted` stay as they are."""
+        """Fills every parameter, and each buffer that is named there, as its class's `INIT` says.
+
+        Numbers come from a generator seeded by `seed` and the parameter's full name: so no other parameter, no mesh and
+        no order changes them. A shared one counts by its first name. Those that are not `wanted` stay as they are.
+        """
         done: set[int] = set()
         for prefix, module in self.named_modules():
             for path, fill in getattr(type(module), "INIT", {}).items():
-                parameter = module.get_parameter(path)
-                if id(parameter) in done:
+                parameter = module._buffers[path] if path in module._buffers else module.get_parameter(path)
+                if parameter is None or id(parameter) in done:
                     continue
                 done.add(id(parameter))
                 if not wanted(parameter):

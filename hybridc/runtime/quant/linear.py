@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from hybridc.runtime.init import zeros
 from hybridc.runtime.quant.recipes import Recipe, recipe
 from hybridc.runtime.quant.scaling import Quantized, largest, quantize, scaled_mm
 
@@ -51,6 +52,7 @@ class FP8Product(nn.Module):
     inputs, weights and gradients.
     """
 
+    INIT: ClassVar[dict[str, zeros]] = {"amax": zeros()}
     amax: Tensor
 
     def __init__(self, name: str, **options: Any) -> None:
@@ -58,8 +60,8 @@ class FP8Product(nn.Module):
         self.recipe: Recipe = recipe(name, **options)
         self._kept: dict[int, tuple[object, QuantizedWeight]] = {}
         self.quantized = 0
-        if self.recipe.history:
-            self.register_buffer("amax", torch.zeros(3, self.recipe.history))
+        history = self.recipe.history
+        self.register_buffer("amax", torch.zeros(3, history) if history else None)
 
     def forward(
         self, x: Tensor | FP8Input, weight: Tensor, bias: Tensor | None = None, *, index: int = 0

@@ -155,3 +155,15 @@ SPEC = """model m {
   head = norm >> lm_head(64)
 }
 """
+
+
+def test_what_is_remembered_starts_at_nothing():
+    """Also in a net that was made without memory first, as transformers and `from_hf` make it."""
+    compiled = hybridc.compile(SPEC + "precision { fp8(delayed) on layers.** }")
+    net = compiled.skeleton().to_empty(device="cpu")
+    for buffer in net.buffers():
+        buffer.fill_(float("nan"))
+    net.init_weights(0)
+    histories = [b for n, b in net.named_buffers() if n.endswith("amax")]
+    assert len(histories) == 16 and not any(h.any() for h in histories)
+    assert not [n for n, b in hybridc.compile(SPEC + "precision { fp8(row) on layers.** }").load().named_buffers()]
