@@ -107,8 +107,8 @@ def test_kernels_fit(part, tmp_path, monkeypatch):
 
 
 def test_a_row_that_is_one_block_is_read_once(tmp_path, monkeypatch):
-    """Though the text reads it for every sum: 4096 numbers of 256 threads are two loads of 16 bytes a thread and tensor,
-    and two stores, or four of what is in fp32; and one for each number of a row."""
+    """Though the text reads it for every sum: 4096 numbers of 256 threads are two loads of 16 bytes a thread and
+    tensor, and two stores, or four of what is in fp32; and one for each number of a row."""
     text = emit_kernels([use("rmsnorm"), use("add_layernorm")], "Compiled ahead of time.")
     (tmp_path / "emitted_once.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
