@@ -213,7 +213,8 @@ SHARED = PLACES | {"share": "i32", "times": "*fp32:16"}
 
 
 def strides(*names: str) -> dict[str, str]:
-    return {f"{name}": "i32:16" for name in names}
+    """Types of strides that are multiples of 16, for a variant's signature."""
+    return dict.fromkeys(names, "i32:16")
 
 
 USUAL_CHUNKS = Chunks(256, torch.bfloat16, count=1, documents=1, tokens=256)
