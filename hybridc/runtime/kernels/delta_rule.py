@@ -66,7 +66,7 @@ def gated_delta_rule(
     value_dim] in v's dtype. Documents are the context's; they start from the cache entry `state`, which then holds
     their ends, or from zeros. Raises UsageError for fp64 and for keys wider than 256.
     """
-    wide = v.dtype
+    dtype = wide = v.dtype
     for t in (q, k):
         wide = torch.promote_types(wide, t.dtype)
     if wide == torch.float64:
@@ -76,14 +76,14 @@ def gated_delta_rule(
     q, k, v = (t.to(wide) for t in (q, k, v))
     before = None if state is None else state.ssm
     if before is not None and ctx.borders is None and v.shape[1] == 1 and not torch.is_grad_enabled():
-        return _decode(q, k, v, g, beta, state)
+        return _decode(q, k, v, g, beta, state).to(dtype)
     longest = max(ctx.lengths, default=1)
     size = _chunk(longest, k.shape[-1], wide.itemsize)
     spans = ctx.plan(("delta rule", size), lambda: Spans.make(_borders(ctx), size, v.device))
     y, last = delta_rule_chunks(*(t.flatten(0, 1) for t in (q, k, v, g, beta)), spans, before)
     if state is not None:
         state.keep_ssm(last)
-    return y.view(v.shape)
+    return y.view(v.shape).to(dtype)
 
 
 def _decode(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: MambaState) -> Tensor:
@@ -106,10 +106,10 @@ def _borders(ctx: Context) -> list[int]:
     return list(range(0, rows * length + 1, length))
 
 
-def _chunk(longest: int, key_dim: int, bytes: int) -> int:
+def _chunk(longest: int, key_dim: int, itemsize: int) -> int:
     """Tokens of a chunk: as many as a program's registers hold with keys of this width and type, and no more than the
     longest document has."""
-    most = max(16, min(LONGEST_CHUNK, (1 << 15) // (triton.next_power_of_2(key_dim) * bytes * bytes)))
+    most = max(16, min(LONGEST_CHUNK, (1 << 15) // (triton.next_power_of_2(key_dim) * itemsize**2)))
     return min(most, max(16, triton.next_power_of_2(longest)))
 
 

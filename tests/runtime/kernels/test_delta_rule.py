@@ -225,6 +225,16 @@ def test_no_token():
     assert all(t.grad.shape == t.shape for t in given)
 
 
+@pytest.mark.parametrize("length", [1, 18])
+def test_values_in_half_precision_alone(length):
+    q, k, v, g, beta = inputs(1, length, "shared keys")
+    given = (q, k, v.half(), g, beta)
+    with torch.no_grad():
+        y = gated_delta_rule(*given, plain(1, length), state_of(torch.zeros(1, 2, KEY, VALUE)))
+    assert y.dtype == torch.float16
+    close(y[0], ref.delta_rule(*(t[0] for t in given))[0], 1e-3)
+
+
 def test_what_the_kernels_cannot_do():
     given = inputs(1, 4, "shared keys")
     with pytest.raises(UsageError, match="fp64"):
