@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +17,6 @@ from hybridc.frontend.scope import Report
 from hybridc.frontend.selectors import PLACES
 from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
-from hybridc.ir.text import print_module
-from hybridc.ir.verify import verify
 from hybridc.passes.fuse import fuse
 from hybridc.passes.pipeline import Timing, run
 from hybridc.passes.precision import assign
@@ -115,23 +112,16 @@ def analyse(
     rules, formats = lower_rules(spec.precision, module, Report(sink))
     if sink.errors:
         return None, timings
-    start = time.perf_counter()
-    module = assign(replace(module, precision=rules), formats, sink)
-    if not sink.errors:
-        verify(module)
-    if {"all", "precision"} & set(print_after):
-        out(f"// after precision\n{print_module(module)}")
-    timings = (*timings, Timing("precision", time.perf_counter() - start))
+    typed = replace(module, precision=rules)
+    later = (("precision", lambda m, s: assign(m, formats, s)),)
+    module, more = run(typed, sink, later, passes=passes, print_after=print_after, out=out)
+    timings += more
     wanted = target != "cpu" and (passes is None or "fuse" in passes)
     printed = "fuse" in print_after or (wanted and "all" in print_after)
     if sink.errors or not (wanted or printed):
         return module, timings
-    start = time.perf_counter()
-    fused = fuse(module, sink)
-    verify(fused)
-    if printed:
-        out(f"// after fuse\n{print_module(fused)}")
-    return (fused if wanted else module), (*timings, Timing("fuse", time.perf_counter() - start))
+    fused, more = run(module, sink, (("fuse", fuse),), print_after=print_after, out=out)
+    return (fused if wanted else module), timings + more
 
 
 def check(

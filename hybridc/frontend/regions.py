@@ -95,10 +95,7 @@ def lower_rules(
 
 def _products(module: Module) -> Iterator[Place]:
     """The products with weights that a rule can quantize."""
-    paths: dict[str, list[tuple[str, ...]]] = {}
-    for name, block in module.by_name.items():
-        parts = ((n.path, p) for n in block.nodes if n.path for p in n.op.projections(block.widths(n)))
-        paths[name] = [(*path.split("."), *(part.split(".") if part else ())) for path, part in parts]
+    paths = {name: [path for *_, path in block.projections()] for name, block in module.by_name.items()}
     for i, layer in enumerate(module.layers):
         yield from ((i, ("layers", str(i), *path)) for path in paths[layer.block])
     yield from ((-1, ("head", *path)) for path in paths["head"])

@@ -73,6 +73,12 @@ class Block:
         """Widths of a node's operands. Needs inferred types."""
         return tuple(self.types[o].width for o in node.operands)
 
+    def projections(self) -> Iterator[tuple[Node, str, tuple[str, ...]]]:
+        """All projections, each with its node, its name below the op, and its path below the block."""
+        for node in self.nodes:
+            for part in node.op.projections(self.widths(node)) if node.path else ():
+                yield node, part, (*node.path.split("."), *(part.split(".") if part else ()))
+
     def params(self) -> Iterator[tuple[Node, Param]]:
         """All parameters, each with the node that owns it."""
         for node in self.nodes:

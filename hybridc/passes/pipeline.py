@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from hybridc.diagnostics import NO_SPAN, Sink, did_you_mean
@@ -25,12 +25,11 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 """Name and function of every pass, in the order in which they run."""
 
-REQUIRED = ("expand", "infer")
-"""What codegen cannot do without."""
-
-
 LATER = ("precision", "fuse")
 """Passes behind these: selectors need types, and kernels depend on formats."""
+
+REQUIRED = ("expand", "infer", "precision")
+"""What codegen cannot do without."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,24 @@ class Timing:
 def run(
     module: Module,
     sink: Sink,
+    table: Sequence[tuple[str, Pass]] = PASSES,
     *,
     passes: Collection[str] | None = None,
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
 ) -> tuple[Module, tuple[Timing, ...]]:
-    """Runs the passes (all, or those named and the required ones), verifying after each; stops where one reports an
-    error.
+    """Runs the passes of a table (all, or those named and the required ones), verifying after each; stops where one
+    reports an error.
 
     `print_after` names passes, or "all"; their result goes to `out` as text.
     """
-    known = [*(name for name, _ in PASSES), *LATER]
-    for name in [*(passes or ()), *print_after]:
-        if name not in known and name != "all":
-            sink.report("HYB602", NO_SPAN, f"there is no pass `{name}`", did_you_mean(name, known))
+    if table is PASSES:
+        known = [*(name for name, _ in PASSES), *LATER]
+        for name in [*(passes or ()), *print_after]:
+            if name not in known and name != "all":
+                sink.report("HYB602", NO_SPAN, f"there is no pass `{name}`", did_you_mean(name, known))
     timings: list[Timing] = []
-    for name, function in PASSES:
+    for name, function in table:
         if sink.errors:
             break
         if passes is not None and name not in passes and name not in REQUIRED:

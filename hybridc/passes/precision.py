@@ -77,13 +77,8 @@ def _quantized(block: Block) -> Block:
 
 def _nodes(block: Block, prefix: tuple[str, ...], layer: int, formats: Mapping[Place, str]) -> tuple[Node, ...]:
     """The block's nodes with the formats of its projections at this layer."""
-    out = []
-    for node in block.nodes:
-        found = []
-        for part in node.op.projections(block.widths(node)) if node.path else ():
-            path = (*prefix, *node.path.split("."), *(part.split(".") if part else ()))
-            format = formats.get((layer, path))
-            if format is not None:
-                found.append((part, format))
-        out.append(replace(node, formats=tuple(found)))
-    return tuple(out)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for node, part, path in block.projections():
+        if (format := formats.get((layer, (*prefix, *path)))) is not None:
+            found.setdefault(node.name, []).append((part, format))
+    return tuple(replace(node, formats=tuple(found.get(node.name, ()))) for node in block.nodes)
