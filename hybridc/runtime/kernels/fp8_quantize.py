@@ -24,8 +24,10 @@ from torch import Tensor
 
 from hybridc.runtime.kernels.expert_tiles import expert_of, lanes, tiles
 from hybridc.runtime.kernels.variant import Variant
+from hybridc.runtime.quant.elements import ELEMENTS
+from hybridc.runtime.quant.scaling import Scaling, quantize
 
-LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
+LARGEST = {e.dtype: e.largest for e in ELEMENTS.values()}
 """The formats, and the largest number of each."""
 
 BLOCK = 128
@@ -97,23 +99,10 @@ def quantize_reference(
 ) -> tuple[Tensor, Tensor]:
     """x [M, K] -> data [M, K] and scale [⌈M / rows⌉, ⌈K / columns⌉] with a scale for each block of rows x columns.
 
-    What the kernels must equal to the last bit, in torch."""
-    (m, k), (rows, columns) = x.shape, block
-    padded = torch.nn.functional.pad(x.float(), (0, -k % columns, 0, -m % rows))
-    tiled = padded.unflatten(1, (-1, columns)).unflatten(0, (-1, rows))  # [M / rows, rows, K / columns, columns]
-    amax = tiled.abs().nan_to_num(nan=0.0, posinf=torch.inf).amax((1, 3), keepdim=True)
-    largest = LARGEST[format]
-    if pow2:
-        ratio, exponent = torch.frexp(amax.double() / largest)  # ratio in [0.5, 1): one less if it is a power of two
-        scale = torch.exp2((exponent - (ratio == 0.5).int()).clamp(min=-126).double()).float()
-        many = scale.reciprocal()
-    else:
-        many = (torch.full_like(amax, largest) / amax).clamp(max=2.0**126)  # a number over a tensor rounds twice
-        scale = many.reciprocal()
-    usual = (amax > 0) & amax.isfinite()
-    made = (tiled * torch.where(usual, many, 1.0)).clamp(-largest, largest).to(format)
-    scale = torch.where(usual, scale, 1.0)[:, 0, :, 0]
-    return made.view(torch.uint8).flatten(2).flatten(0, 1)[:m, :k].contiguous().view(format), scale
+    What the kernels must equal to the last bit: the emulation that runs where there is no device."""
+    element = next(e for e in ELEMENTS.values() if e.dtype == format)
+    made = quantize(x, element, Scaling(*block, pow2))
+    return made.values.view(torch.uint8)[: x.shape[0], : x.shape[1]].contiguous().view(format), made.factors
 
 
 def _groups(x, offsets, format, group, pow2, *, columns, align=1):

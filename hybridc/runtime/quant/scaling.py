@@ -67,26 +67,27 @@ class Quantized:
 
 
 def largest(x: Tensor, scaling: Scaling) -> Tensor:
-    """The largest magnitude in each block of a matrix, fp32; NaN where one is in the block."""
+    """The largest magnitude in each block of a matrix, fp32. A NaN has no say, so that it spoils no other number."""
     padded = scaling.pad(x)
     if not padded.numel():
         sides = zip(padded.shape, (scaling.rows, scaling.columns), strict=True)
         return padded.new_zeros([side // n if n else 1 for side, n in sides], dtype=torch.float32)
-    return scaling.blocks(padded).float().abs().amax((1, 3))
+    return scaling.blocks(padded).float().abs().nan_to_num(nan=0.0, posinf=torch.inf).amax((1, 3))
 
 
 def multipliers(amax: Tensor, element: Element, *, power: bool) -> Tensor:
     """What numbers are multiplied with before they are cast, so that `amax` becomes the format's largest number.
 
-    1 where amax is 0, infinite or NaN: zeros stay zeros, infinities saturate, NaN stays NaN, and other numbers of such
-    a block saturate where they are too large. With `power` the factor amax / largest is rounded up to a power of two,
-    so that no finite number saturates (NVIDIA's MXFP8 recipe, Mishra et al., 2025), and clamped to 2^-126 .. 2^127.
+    1 where amax is 0 or infinite: zeros stay zeros, infinities saturate, and so do numbers of their block that are too
+    large. With `power` the factor amax / largest is rounded up to a power of two, 2^-126 or more, so that no finite
+    number saturates (NVIDIA's MXFP8 recipe, Mishra et al., 2025).
     """
     usual = (amax > 0) & (amax < torch.inf)
     safe = amax.where(usual, torch.ones_like(amax))
     if power:
-        mantissa, exponent = torch.frexp(safe / element.largest)
-        exponent = (exponent - (mantissa == 0.5).to(exponent.dtype)).clamp(-126, 127)
+        # in fp64: a quotient that fp32 rounds down to a power of two would saturate its own amax
+        mantissa, exponent = torch.frexp(safe.double() / element.largest)
+        exponent = (exponent - (mantissa == 0.5).to(exponent.dtype)).clamp(min=-126)
         found = torch.ldexp(torch.ones_like(safe), -exponent)
     else:
         # a number over a tensor would be its reciprocal times the number, which is rounded twice
