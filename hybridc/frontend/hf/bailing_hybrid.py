@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hybridc.frontend import ast
-from hybridc.frontend.hf.build import call, pipe
+from hybridc.frontend.hf.build import call
 from hybridc.frontend.hf.config import ACTIVATIONS, Config
-from hybridc.frontend.hf.decoder import Layer, Names, decoder, layer
+from hybridc.frontend.hf.decoder import Names, decoder
 from hybridc.frontend.hf.fields import FULL, dropout, initial, layer_types, sizes
 from hybridc.frontend.hf.inverse import Found, activation_of, ends, kda_of, mla_of, sigmoid_moe_of
-from hybridc.frontend.hf.kimi_linear import EXPERTS, LINEAR, NAMES
+from hybridc.frontend.hf.kimi_linear import EXPERTS, LINEAR, NAMES, layers
 from hybridc.frontend.hf.parts import gated_mlp, kda, mla, sigmoid_moe, yarn_scale
 from hybridc.frontend.hf.rope import rope
 from hybridc.frontend.hf.weightmap import WeightMap
@@ -69,27 +69,11 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         names=NAMES,
     )
     mlp = gated_mlp(c.integer("intermediate_size", 6144), act)
-    dense = c.take("first_k_dense_replace", 2, int, low=0)
-    feeds = layer_types(
-        c, depth, ["dense" if i < dense else "sparse" for i in range(depth)], ("dense", "sparse"), "mlp_layer_types"
-    )
-
-    def kind(name: str, feed: str) -> Layer:
-        mine = {"attn": attn} if name == FULL else {"kda": mixer}
-        fed = {"mlp": mlp} if feed == "dense" else {"moe": experts}
-        return layer(
-            ("Attn" if name == FULL else "Kda") + feed.capitalize(),
-            pipe("norm", *mine),
-            pipe("norm", *fed),
-            parts={**mine, **fed},
-            norms=("input_layernorm", "post_attention_layernorm"),
-        )
-
     return decoder(
         "bailing_hybrid",
         dim,
         vocab,
-        [kind(t, f) for t, f in zip(types, feeds, strict=True)],
+        layers(c, types, attn, mixer, mlp, experts, dense=2),
         call("rmsnorm", eps=eps),
         names=Names(embed="model.word_embeddings.weight"),
         init=initial(c),

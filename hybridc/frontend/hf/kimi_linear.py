@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hybridc.frontend import ast
@@ -10,7 +11,7 @@ from hybridc.frontend.hf.config import ACTIVATIONS, Config
 from hybridc.frontend.hf.decoder import Layer, decoder, layer
 from hybridc.frontend.hf.fields import FULL, dropout, initial, layer_types, sizes
 from hybridc.frontend.hf.inverse import Found, activation_of, ends, kda_of, mla_of, sigmoid_moe_of
-from hybridc.frontend.hf.parts import gated_mlp, kda, mla, sigmoid_moe
+from hybridc.frontend.hf.parts import Part, gated_mlp, kda, mla, sigmoid_moe
 from hybridc.frontend.hf.weightmap import WeightMap
 
 LINEAR = "linear_attention"
@@ -84,10 +85,24 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
         each_down="w2",
     )
     mlp = gated_mlp(c.integer("intermediate_size", 9216), act, at="block_sparse_moe.")
-    dense = c.take("first_k_dense_replace", 1, int, low=0)
-    feeds = layer_types(
-        c, depth, ["dense" if i < dense else "sparse" for i in range(depth)], ("dense", "sparse"), "mlp_layer_types"
+    return decoder(
+        "kimi_linear",
+        dim,
+        vocab,
+        layers(c, types, attn, mixer, mlp, experts, dense=1),
+        call("rmsnorm", eps=eps),
+        init=initial(c),
     )
+
+
+def layers(
+    c: Config, types: Sequence[str], attn: Part, mixer: Part, mlp: Part, experts: Part, *, dense: int
+) -> list[Layer]:
+    """Layers of the given types, each with a mixer and then experts, or an mlp in the first of them, as
+    `mlp_layer_types` or `first_k_dense_replace` says; `dense` is the family's default of the latter."""
+    first = c.take("first_k_dense_replace", dense, int, low=0)
+    usual = ["dense" if i < first else "sparse" for i in range(len(types))]
+    feeds = layer_types(c, len(types), usual, ("dense", "sparse"), "mlp_layer_types")
 
     def kind(name: str, feed: str) -> Layer:
         mine = {"attn": attn} if name == FULL else {"kda": mixer}
@@ -100,14 +115,7 @@ def from_config(c: Config) -> tuple[ast.Spec, WeightMap]:
             norms=("input_layernorm", "post_attention_layernorm"),
         )
 
-    return decoder(
-        "kimi_linear",
-        dim,
-        vocab,
-        [kind(t, f) for t, f in zip(types, feeds, strict=True)],
-        call("rmsnorm", eps=eps),
-        init=initial(c),
-    )
+    return [kind(t, f) for t, f in zip(types, feeds, strict=True)]
 
 
 def _types(nested: Config, depth: int) -> list[str]:
