@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybridc.codegen.forward_code import WIDTH, forward_lines
 from hybridc.codegen.init_code import filler
+from hybridc.codegen.layerwise import Names, Shared, classes
 from hybridc.ir.emit import ClassBody, Emit, broken, quote
 from hybridc.ir.folding import fold, runs
 from hybridc.ir.graph import Block, Module
@@ -44,9 +46,13 @@ def emit_model(module: Module, origin: str) -> str:
     file = _File(module)
     reserved = {b.name for b in module.blocks}
     file.taken |= reserved | {"Embed", "Head", "Model"}
-    for block in (module.embed, *module.blocks, module.head):
-        _block_class(file, block)
-    file.classes.append(_model_class(module))
+    shared = classes(module)
+    _block_class(file, module.embed)
+    for block in module.blocks:
+        if shared[block.name].name == block.name:
+            _block_class(file, block, shared[block.name].arguments)
+    _block_class(file, module.head)
+    file.classes.append(_model_class(module, shared))
     body = "\n\n\n".join(file.classes)
     named = (broken(f"{name} = {text}", WIDTH + 4) for text, name in file.emit.constants.items())
     constants = "".join(f"{line}\n" for lines in named for line in lines)
@@ -119,9 +125,18 @@ def wrapped(head: str, items: list[str], tail: str) -> list[str]:
     return [head, *(f"    {row}" for row in rows), tail]
 
 
-def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[Param], *, mixed: bool = False) -> None:
+def _composite(
+    file: _File,
+    name: str,
+    doc: str,
+    body: ClassBody,
+    params: list[Param],
+    *,
+    mixed: bool = False,
+    given: Sequence[str] = (),
+) -> None:
     """Adds the class of a composite op, its composite parts first. `mixed`: some of its parts are shared between
-    layers, and the others each layer's own."""
+    layers, and the others each layer's own. `given` are attributes that the constructor takes."""
     members = list(body.members)
     rest = list(params)
     for attribute, inner in body.inner:
@@ -134,7 +149,11 @@ def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[P
     arguments = ", ".join(("self", *body.args))
     sections = [
         _init_table([(p.name, p) for p in rest], file.module),
-        _constructor(members, {p.name.partition(".")[0] for p in params if p.own} if mixed else None),
+        _constructor(
+            [*(f"self.{n} = {n}" for n in given), *members],
+            {p.name.partition(".")[0] for p in params if p.own} if mixed else None,
+            given,
+        ),
         [f"def forward({arguments}):", *(f"    {part}" for line in body.forward for part in broken(line, WIDTH - 4))],
     ]
     if body.state:
@@ -142,12 +161,13 @@ def _composite(file: _File, name: str, doc: str, body: ClassBody, params: list[P
     file.classes.append(_class(name, [doc], sections))
 
 
-def _constructor(members: list[str], own: set[str] | None = None) -> list[str]:
-    """`__init__` with its members. All but those in `own`, if given, are taken from `shared`, an earlier layer, if
-    there is one."""
+def _constructor(members: list[str], own: set[str] | None = None, given: Iterable[str] = ()) -> list[str]:
+    """`__init__` with its members and the arguments `given`. All but those in `own`, if there is such a set, are taken
+    from `shared`, an earlier layer, if there is one."""
     if own is None:
         lines = (part for m in members for part in broken(m, WIDTH - 4))
-        return ["def __init__(self):", "    super().__init__()", *(f"    {line}" for line in lines)]
+        head = f"def __init__({', '.join(('self', *given))}):"
+        return [head, "    super().__init__()", *(f"    {line}" for line in lines)]
     paths = {m: m.removeprefix("self.").partition(" = ")[0] for m in members}
     made = [m for m, path in paths.items() if path not in own and not m.endswith(" = nn.Module()")]
     ours, theirs = ([f"{owner}.{paths[m]}" for m in made] for owner in ("self", "shared"))
@@ -177,8 +197,9 @@ def camel(path: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[._]", path))
 
 
-def _block_class(file: _File, block: Block) -> None:
-    """Adds the classes of a block's composite ops, then the block's own."""
+def _block_class(file: _File, block: Block, arguments: Names | None = None) -> None:
+    """Adds the classes of a block's composite ops, then the block's own, which takes `arguments`."""
+    arguments = arguments or {}
     name = {"embed": "Embed", "head": "Head"}.get(block.name, block.name)
     members: list[str] = []
     leaves: list[tuple[str, Param]] = []
@@ -189,7 +210,8 @@ def _block_class(file: _File, block: Block) -> None:
         if not node.path:
             continue
         widths = block.widths(node)
-        file.emit.path, file.emit.formats = node.path, dict(node.formats)
+        given = {name: argument for (path, name), argument in arguments.items() if path == node.path}
+        file.emit.path, file.emit.formats, file.emit.given = node.path, dict(node.formats), frozenset(given)
         for group in _groups(node.path):
             if group not in groups:
                 groups.add(group)
@@ -201,8 +223,8 @@ def _block_class(file: _File, block: Block) -> None:
             own.add(node.path)
         if body is not None:
             made = file.class_name(name + camel(node.path))
-            _composite(file, made, f"{node.path}: {node.text}", body, params, mixed=mixed)
-            argument = f"None if shared is None else shared.{node.path}" if mixed else ""
+            _composite(file, made, f"{node.path}: {node.text}", body, params, mixed=mixed, given=tuple(given))
+            argument = f"None if shared is None else shared.{node.path}" if mixed else ", ".join(given.values())
             members.append(f"self.{node.path} = {made}({argument})")
         elif constructor := node.op.constructor(widths, file.emit):
             members.append(f"self.{node.path} = {constructor}")
@@ -212,7 +234,7 @@ def _block_class(file: _File, block: Block) -> None:
     doc = list(block.source) or [block.title]
     if block.title not in ("", block.name, "embed", "head"):
         doc.insert(0, f"{block.title}:")
-    init = _constructor(members, own if split else None) if members else []
+    init = _constructor(members, own if split else None, arguments.values()) if members else []
     sections = [
         _init_table(leaves, file.module),
         init,
@@ -239,11 +261,11 @@ def reads_embedding(module: Module) -> bool:
     return any(a.name == "x0" for b in module.blocks for a in b.args)
 
 
-def _model_class(module: Module) -> str:
+def _model_class(module: Module, shared: Mapping[str, Shared]) -> str:
     """`Model`: embedding, layers in order, head."""
     tied = _tied(module)
     init = ["def __init__(self):", "    super().__init__()", "    self.embed = Embed()"]
-    init += [f"    {line}" for line in _layer_list(module)]
+    init += [f"    {line}" for line in _layer_list(module, shared)]
     init.append("    self.head = Head()")
     if tied:
         init.append("    self.tie_weights()")
@@ -264,7 +286,7 @@ def _model_class(module: Module) -> str:
     sections = [init, forward]
     if tied:
         sections.insert(1, ["def tie_weights(self):", *(f"    self.{a} = self.{b}" for a, b in tied)])
-    doc = f"{module.name}: {fold([layer.block for layer in module.layers])}"
+    doc = f"{module.name}: {fold([shared[layer.block].name for layer in module.layers])}"
     if len(doc) > 200:
         doc = f"{module.name}: {len(module.layers)} layers"
     return _class("Model", [doc], sections, "LanguageModel")
@@ -277,7 +299,7 @@ def _tied(module: Module) -> list[tuple[str, str]]:
     return [(f"head.{path}.weight", f"embed.{source}.weight") for path in heads]
 
 
-def _layer_list(module: Module) -> list[str]:
+def _layer_list(module: Module, shared: Mapping[str, Shared]) -> list[str]:
     """The lines that make `self.layers`; shared sets are made first and stand in the list as often as they occur."""
     lines = []
     held: dict[str, str] = {}
@@ -289,12 +311,15 @@ def _layer_list(module: Module) -> list[str]:
         split = {b.name for b in module.blocks if is_split(module, b)}
         entries, seen = [], set()
         for layer in module.layers:
-            entry = held.get(layer.weights, f"{layer.block}()")
+            entry = held.get(layer.weights, shared[layer.block].call())
             if layer.block in split and layer.weights in seen:
                 entry = f"{layer.block}({entry})"
             entries.append(entry)
             seen.add(layer.weights)
         return [*lines, *wrapped("self.layers = nn.ModuleList([", entries, "])")]
+    if any(s.arguments for s in shared.values()):
+        calls = [shared[layer.block].call() for layer in module.layers]
+        return wrapped("self.layers = nn.ModuleList([", calls, "])")
     order = tuple_text([layer.block for layer in module.layers])
     line = f"self.layers = nn.ModuleList(block() for block in {order})"
     if len(line) <= WIDTH - 8:

@@ -47,12 +47,17 @@ class Emit:
     """What ops share while one file is emitted: the named constants above its classes, by the text that makes them.
 
     `path` is the submodule path of the op whose body is being written, below its block, `formats` the number formats of
-    its projections.
+    its projections, `given` those of its attributes that are arguments of its class.
     """
 
     constants: dict[str, str] = field(default_factory=dict)
     path: str = ""
     formats: dict[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+    def number(self, name: str, value: float) -> str:
+        """An attribute of the op being written: a literal, or what the class is given where layers differ in it."""
+        return f"self.{name}" if name in self.given else lit(value)
 
     def linear(self, name: str, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> str:
         """The constructor of the projection `name` of the op being written: torch's, or that of the number format which

@@ -108,6 +108,9 @@ class Op:
     """True for what only stands inside another op's attributes, such as `rope`."""
     inserted: ClassVar[bool] = False
     """True for what passes put in and no spec can call."""
+    layerwise: ClassVar[tuple[str, ...]] = ()
+    """Numbers among the attributes that emitted code can take at run time, as `Emit.number` writes them: layers that
+    differ in no more are of one class."""
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         """Fills derived attributes from the operand widths and reports what does not work out."""

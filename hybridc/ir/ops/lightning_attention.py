@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+from typing import ClassVar, Self
 
 from hybridc.ir.attrs import Choice, Float, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
@@ -20,6 +20,8 @@ class LightningAttention(Op):
     Queries, keys and values go through `act`; head h of H has the slope slope_scale · 2^(-8 (h + 1) / H), as in ALiBi.
     Parameters: in_proj [4 I, in] (rows q, k, v, gate; I = heads head_dim), norm [I], out_proj [in, I].
     """
+
+    layerwise: ClassVar[tuple[str, ...]] = ("slope_scale",)
 
     heads: int = attr(Int(), doc="heads")
     head_dim: int = attr(Int(), 0, doc="width of a head", derived="dim / heads")
@@ -69,6 +71,7 @@ class LightningAttention(Op):
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, shape = self.inner(), f"({self.heads}, {self.head_dim})"
+        scale = emit.number("slope_scale", self.slope_scale)
         rows = (inner,) * 4
         members = [
             f"self.in_proj = {emit.linear('in_proj', ins[0], 4 * inner, parts=rows)}  # {inner} q, k, v and gate rows",
@@ -82,7 +85,7 @@ class LightningAttention(Op):
         forward = (
             f"qkv, gate = self.in_proj(x).split(({3 * inner}, {inner}), dim=-1)",
             f"q, k, v = (t.unflatten(-1, {shape}) for t in {act}.chunk(3, dim=-1))",
-            f"slopes = ops.alibi_slopes({self.heads}, {lit(self.slope_scale)}, x.device)",
+            f"slopes = ops.alibi_slopes({self.heads}, {scale}, x.device)",
             f"y = ops.lightning_attention(q, k, v, slopes, ctx, state, chunk={self.chunk})",
             f"return self.out_proj(gate.sigmoid() * {y})",
         )
