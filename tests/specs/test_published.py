@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import hybridc
-from hybridc.frontend.hf import import_config
+from hybridc.frontend.hf import families, import_config
 from hybridc.ir.text import parse_module, print_module
 from hybridc.passes.analysis.cost import parameter_count
 
@@ -73,6 +73,11 @@ CARRIED_FALCON = dict(
     attn_layer_indices=None, mamba_expand=2, mamba_use_mlp=True, mlp_expansion_factor=8, num_logits_to_keep=1,
     projectors_bias=False, rope_scaling=None, mamba_conv_bias=True, mamba_proj_bias=False, mlp_bias=False,
 )  # fmt: skip
+
+
+def test_every_family_has_a_spec():
+    assert {config["model_type"] for config in CONFIGS.values()} == set(families())
+    assert set(CONFIGS) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
