@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridc.checkpoints.folders import new_folder
+from hybridc.checkpoints.folders import CARRIED, new_folder
+from hybridc.checkpoints.safetensors_writer import FORMATS, dtype_of, main_dtype, write_tensors
 from hybridc.console import note
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink
 from hybridc.frontend import ast
@@ -21,21 +22,6 @@ if TYPE_CHECKING:
 SHARD_BYTES = 5 << 30
 """Files of a checkpoint are at most this large, as those of the public hub."""
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "generation_config.json",
-)
-"""Files of a checkpoint folder that say how text becomes ids; they are copied as they are."""
-
-_FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-
 
 def to_hf(net: nn.Module, folder: str | Path, *, family: str = "", beside: str | Path | None = None) -> Path:
     """Writes a net as the folder of a public checkpoint: config.json and safetensors files.
@@ -47,15 +33,13 @@ def to_hf(net: nn.Module, folder: str | Path, *, family: str = "", beside: str |
     """
     config, sources = described(net, family)
     parameters = dict(net.named_parameters(remove_duplicate=True))
-    dtypes = {str(p.dtype).removeprefix("torch.") for p in parameters.values()}
-    if unknown := dtypes - set(_FORMATS):
+    if unknown := {dtype_of(p) for p in parameters.values()} - set(FORMATS):
         label = f"parameters are {', '.join(sorted(unknown))}"
         raise DiagnosticError([Diagnostic("HYB513", NO_SPAN, label, "cast the net to float32, bfloat16 or float16")])
-    most = max(dtypes, key=lambda d: sum(p.numel() for p in parameters.values() if str(p.dtype).endswith(d)))
     with new_folder(Path(folder)) as made:
-        text = json.dumps({**config, "dtype": most}, indent=2, sort_keys=True)
+        text = json.dumps({**config, "dtype": main_dtype(parameters.values())}, indent=2, sort_keys=True)
         (made / "config.json").write_text(text + "\n", encoding="utf-8", newline="\n")
-        for name in TOKENIZER_FILES if beside is not None else ():
+        for name in CARRIED if beside is not None else ():
             if (Path(beside) / name).is_file():  # type: ignore[arg-type]
                 shutil.copyfile(Path(beside) / name, made / name)  # type: ignore[arg-type]
         _write(made, parameters, sources)
@@ -93,7 +77,6 @@ def analysed(spec: ast.Spec) -> Module:
 
 def _write(folder: Path, parameters: Mapping[str, Tensor], sources: Mapping[str, Source]) -> None:
     """Writes all tensors, in files of SHARD_BYTES at most; with several, the index that says which is where."""
-    from hybridc.checkpoints.safetensors_writer import write_tensors
     from hybridc.checkpoints.weights import take_apart
 
     shards: list[dict[str, Tensor]] = [{}]
@@ -112,7 +95,7 @@ def _write(folder: Path, parameters: Mapping[str, Tensor], sources: Mapping[str,
     weight_map: dict[str, str] = {}
     for n, shard in enumerate(shards, start=1):
         file = "model.safetensors" if len(shards) == 1 else f"model-{n:05d}-of-{len(shards):05d}.safetensors"
-        formats = {k: _FORMATS[str(v.dtype).removeprefix("torch.")] for k, v in shard.items()}
+        formats = {k: FORMATS[dtype_of(v)] for k, v in shard.items()}
         write_tensors(folder / file, {k: tuple(v.shape) for k, v in shard.items()}, shard.__getitem__, formats)
         weight_map |= dict.fromkeys(shard, file)
     if len(shards) > 1:

@@ -11,6 +11,13 @@ from pathlib import Path
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
 
+CARRIED = (
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer.model", "vocab.json", "merges.txt", "chat_template.jinja",
+)  # fmt: skip
+"""Files of a checkpoint's folder that say nothing about the net, such as the tokenizer's; they are taken over as they
+are."""
+
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:

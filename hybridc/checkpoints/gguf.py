@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridc.checkpoints.folders import new_folder
+from hybridc.checkpoints.safetensors_writer import FORMATS, write_tensors
 from hybridc.frontend import ast
 from hybridc.frontend.gguf import read
 from hybridc.frontend.gguf.config import token_id
@@ -15,9 +16,6 @@ from hybridc.frontend.gguf.tokenizer import ends, has_tokenizer, tokenizer_confi
 
 if TYPE_CHECKING:
     from torch import nn
-
-FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""Formats of the numbers in the folder, by torch's names."""
 
 
 def import_gguf(path: str | Path) -> ast.Spec:
@@ -53,7 +51,6 @@ def gguf_to_hf(path: str | Path, folder: str | Path, *, dtype: str = "float32") 
     that cannot be written down, HYB403 and HYB404 for the folder; ValueError for another dtype.
     """
     from hybridc.checkpoints.gguf_tensors import GgufTensors
-    from hybridc.checkpoints.safetensors_writer import write_tensors
 
     if dtype not in FORMATS:
         raise ValueError(f"dtype is {dtype!r}; give one of {', '.join(FORMATS)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,22 @@ if TYPE_CHECKING:
 
 WIDTHS = {"F32": 4, "BF16": 2, "F16": 2}
 """Bytes of a number, by the format's name in the file."""
+
+FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+"""Formats that are written, by torch's names of dtypes."""
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """torch's name of a tensor's dtype, `bfloat16`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def main_dtype(tensors: Iterable[Tensor]) -> str:
+    """The dtype that most of the tensors' numbers are in; float32 where there are none."""
+    counts: dict[str, int] = {}
+    for tensor in tensors:
+        counts[dtype_of(tensor)] = counts.get(dtype_of(tensor), 0) + tensor.numel()
+    return max(counts, key=lambda name: counts[name], default="float32")
 
 
 def write_tensors(
@@ -29,7 +45,7 @@ def write_tensors(
     """
     import torch
 
-    dtypes = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+    dtypes = {format: getattr(torch, name) for name, format in FORMATS.items()}
     formats = dict.fromkeys(shapes, format) if isinstance(format, str) else format
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybridc.checkpoints.folders import CARRIED
 from hybridc.checkpoints.hub import from_hf, import_hf
+from hybridc.checkpoints.safetensors_writer import FORMATS, dtype_of, main_dtype, write_tensors
 from hybridc.codegen.package import is_package, write_package
 from hybridc.codegen.transformers_code import WEIGHTS_PREFIX, with_transformers
 from hybridc.compiler import Compiled
@@ -18,15 +20,6 @@ from hybridc.tokens import settings
 
 if TYPE_CHECKING:
     from torch import nn
-
-BESIDE = (
-    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "tokenizer.model", "vocab.json", "merges.txt", "chat_template.jinja",
-)  # fmt: skip
-"""Files of a checkpoint folder that say nothing about the net, and are taken over as they are."""
-
-FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
-"""Formats of numbers in a safetensors file, by torch's names."""
 
 
 def as_transformers(compiled: Compiled, token_ids: Mapping[str, object] | None = None) -> Compiled:
@@ -60,22 +53,17 @@ def save_transformers(
 
     entries = dict(token_ids or {})
     if net is not None:
-        sizes: dict[str, int] = {}
-        for p in net.parameters():
-            sizes[str(p.dtype).removeprefix("torch.")] = sizes.get(str(p.dtype).removeprefix("torch."), 0) + p.numel()
-        entries["dtype"] = max(sizes, key=lambda name: sizes[name])
+        entries["dtype"] = main_dtype(net.parameters())
     write_package(as_transformers(compiled, entries).source, Path(folder), fill)
     return Path(folder)
 
 
 def _write_weights(net: nn.Module, path: Path) -> None:
     """All parameters and what is saved beside them, each in its own format, tied ones once."""
-    from hybridc.checkpoints.safetensors_writer import write_tensors
-
     second = {name for name, _ in net.named_parameters(remove_duplicate=False)} - dict(net.named_parameters()).keys()
     parameters = {WEIGHTS_PREFIX + name: t for name, t in net.state_dict().items() if name not in second}
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
-    formats = {name: FORMATS[str(p.dtype).removeprefix("torch.")] for name, p in parameters.items()}
+    formats = {name: FORMATS[dtype_of(p)] for name, p in parameters.items()}
     write_tensors(path, shapes, lambda name: parameters[name], formats)
 
 
@@ -117,7 +105,7 @@ def write(
     config = settings(source / "config.json") if source.is_dir() else {}
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     token_ids = {name: config[name] for name in names if config.get(name) is not None}
-    beside = [source / name for name in BESIDE if (source / name).is_file()] if source.is_dir() else []
+    beside = [source / name for name in CARRIED if (source / name).is_file()] if source.is_dir() else []
     net = None
     if weights is not None or seed is not None:
         net = compiled.load(seed=seed or 0)

@@ -65,11 +65,11 @@ class Files:
         self.paths |= placed  # of a tensor that two shards hold, the index says which counts
 
     def _open(self, path: Path) -> Any:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         try:
             self.handles[path] = safe_open(str(path), framework="pt").__enter__()  # type: ignore[no-untyped-call]
-        except Exception as error:  # safetensors raises its own error for what is no such file
+        except (SafetensorError, OSError, ValueError) as error:
             self.close()
             label = f"`{path.name}` is not a safetensors file: {str(error)[:120]}"
             raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download it again")]) from error
