@@ -19,6 +19,7 @@ _HOMES = {
     "gguf_to_hf": "hybridc.checkpoints.gguf",
     "to_hf": "hybridc.checkpoints.export",
     "to_hf_state_dict": "hybridc.checkpoints.weights",
+    "pack_bitnet": "hybridc.checkpoints.ternary",
     "as_transformers": "hybridc.checkpoints.transformers_package",
     "save_transformers": "hybridc.checkpoints.transformers_package",
     "Model": "hybridc.frontend.builder",

@@ -77,8 +77,11 @@ def analysed(spec: ast.Spec) -> Module:
 
 def _write(folder: Path, parameters: Mapping[str, Tensor], sources: Mapping[str, Source]) -> None:
     """Writes all tensors, in files of SHARD_BYTES at most; with several, the index that says which is where."""
+    import torch
+
     from hybridc.checkpoints.weights import take_apart
 
+    plain: torch.dtype = getattr(torch, main_dtype(parameters.values()))
     shards: list[dict[str, Tensor]] = [{}]
     size = total = 0
     for name, parameter in parameters.items():
@@ -86,6 +89,8 @@ def _write(folder: Path, parameters: Mapping[str, Tensor], sources: Mapping[str,
             continue
         # parts are views as far as they can be, so that no second copy of the weights is made
         parts = dict(take_apart(sources[name], parameter.detach()))
+        if sources[name].ternary:  # readers multiply with such tensors as they are
+            parts = {k: v.to(plain) for k, v in parts.items()}
         count = sum(p.numel() * p.element_size() for p in parts.values())
         if size and size + count > SHARD_BYTES:
             shards.append({})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hybridc.checkpoints.weights import folded
+from hybridc.checkpoints.names import folded
 from hybridc.diagnostics import NO_SPAN, Sink
 from hybridc.frontend.gguf import ImportedGguf
 from hybridc.frontend.gguf.file import TensorInfo, broken, open_gguf, shown

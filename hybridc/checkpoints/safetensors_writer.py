@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-WIDTHS = {"F32": 4, "BF16": 2, "F16": 2}
+WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "U8": 1}
 """Bytes of a number, by the format's name in the file."""
 
-FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}
 """Formats that are written, by torch's names of dtypes."""
 
 
@@ -24,10 +24,11 @@ def dtype_of(tensor: Tensor) -> str:
 
 
 def main_dtype(tensors: Iterable[Tensor]) -> str:
-    """The dtype that most of the tensors' numbers are in; float32 where there are none."""
+    """The dtype that most of the tensors' numbers are in, bytes aside; float32 where there are none."""
     counts: dict[str, int] = {}
     for tensor in tensors:
-        counts[dtype_of(tensor)] = counts.get(dtype_of(tensor), 0) + tensor.numel()
+        if tensor.is_floating_point():
+            counts[dtype_of(tensor)] = counts.get(dtype_of(tensor), 0) + tensor.numel()
     return max(counts, key=lambda name: counts[name], default="float32")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from hybridc.checkpoints.names import folded
+from hybridc.checkpoints.ternary import packed, unpacked
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink
 from hybridc.frontend.hf import Imported
 from hybridc.frontend.hf.weightmap import Source, WeightMap
@@ -24,7 +25,8 @@ MAX_INDEX_BYTES = 256 << 20
 """An index has about a hundred bytes a tensor."""
 
 FORMATS = ("F64", "F32", "F16", "BF16")
-"""Formats of tensors that are read, in safetensors' names. Quantized ones have scales beside them and are refused."""
+"""Formats of tensors that are read, in safetensors' names. Bytes are read where the net has bytes too; other quantized
+ones have scales beside them and are refused."""
 
 
 class Tensors(Protocol):
@@ -103,8 +105,8 @@ class Files:
         """torch's name of the format that most numbers are in; float32 where they are in none that is read."""
         counts: dict[str, int] = {}
         for name in self.paths:
-            format = self.format(name)
-            counts[format] = counts.get(format, 0) + math.prod(self.shape(name))
+            if (format := self.format(name)) in FORMATS:
+                counts[format] = counts.get(format, 0) + math.prod(self.shape(name))
         most = max(counts, key=lambda f: counts[f], default="F32")
         return {"BF16": "bfloat16", "F16": "float16"}.get(most, "float32")
 
@@ -219,6 +221,7 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Ten
     plan: dict[str, Source] = {}
     missing: list[str] = []
     misshapen: list[str] = []
+    formats: list[str] = []
 
     def held(layout: Mapping[str, Source]) -> int:
         """Tensors of the file that are this layout's, where layouts differ."""
@@ -236,16 +239,21 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Ten
         missing += lacking
         if not lacking:
             misshapen += _misshapen(source, files, tuple(parameter.shape))
+            bytes = ("U8",) if parameter.element_size() == 1 and not source.ternary else FORMATS
+            formats += [f"{n} ({files.format(n)})" for n in source.names if files.format(n) not in bytes]
     used = {n for source in plan.values() for n in source.names}
     unread = tuple(n.removesuffix("*") for n in weights.ignored if n.endswith(".*"))
     extra = [n for n in have - used if n not in weights.ignored and not n.startswith(unread)]
     extra = [n for n in extra if not n.endswith("rotary_emb.inv_freq")]
-    formats = [f"{n} ({files.format(n)})" for n in used & have if files.format(n) not in FORMATS]
     sink = Sink()
     for code, names, what in (
         ("HYB510", missing, "missing from the files"),
         ("HYB511", misshapen, "of another shape"),
-        ("HYB511", formats, f"in a format that is not one of {', '.join(FORMATS)}"),
+        (
+            "HYB511",
+            formats,
+            f"in a format that is not read there: one of {', '.join(FORMATS)} is, U8 for packed weights",
+        ),
         ("HYB511", extra, "in the files, but not in the model"),
     ):
         if names:
@@ -259,37 +267,6 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Ten
 
 def _tensors(count: int) -> str:
     return "1 tensor is" if count == 1 else f"{count} tensors are"
-
-
-def folded(names: Iterable[str]) -> list[str]:
-    """Names in order, those that differ in one number written once: `layers.{0-3,5}.norm.weight`.
-
-    The last number that differs is folded first, so that the experts of all layers become one entry.
-    """
-    rows = {tuple(re.split(r"(\d+)", name)) for name in names}
-    for at in range(max(map(len, rows), default=0) - 1, -1, -1):
-        groups: dict[tuple[str, ...], set[str]] = {}
-        for row in rows:
-            if at < len(row) and row[at].isdigit():
-                groups.setdefault((*row[:at], "", *row[at + 1 :]), set()).add(row[at])
-            else:
-                groups[row] = set()
-        rows = {(*row[:at], _ranges(found), *row[at + 1 :]) if found else row for row, found in groups.items()}
-    return sorted("".join(row) for row in rows)
-
-
-def _ranges(found: Iterable[str]) -> str:
-    """`7`, or `{0-3,5}` for several."""
-    numbers = sorted(map(int, found))
-    if len(numbers) == 1:
-        return str(numbers[0])
-    parts: list[list[int]] = []
-    for n in numbers:
-        if parts and parts[-1][1] == n - 1:
-            parts[-1][1] = n
-        else:
-            parts.append([n, n])
-    return "{" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) + "}"
 
 
 def _misshapen(source: Source, files: Tensors, shape: tuple[int, ...]) -> list[str]:
@@ -313,7 +290,11 @@ def _misshapen(source: Source, files: Tensors, shape: tuple[int, ...]) -> list[s
 
 
 def _ours(source: Source, index: int, value: Tensor) -> Tensor:
-    """A public tensor as a part of our parameter; gradients and views pass."""
+    """A public tensor as a part of our parameter; gradients and views pass. Raises DiagnosticError (HYB511)."""
+    if source.ternary:
+        return packed(source.names[index], value)
+    if source.inverse:
+        value = value.double().reciprocal()
     if source.shape:
         value = value.reshape([n for n in source.shape if n != 1] or [1])
     if source.squeeze is not None:
@@ -330,6 +311,10 @@ def _ours(source: Source, index: int, value: Tensor) -> Tensor:
 
 def _theirs(source: Source, index: int, value: Tensor) -> Tensor:
     """The inverse of `_ours`."""
+    if source.ternary:
+        return unpacked(value, source.rows[index % len(source.rows)])
+    if source.inverse:
+        value = value.double().reciprocal().float()
     if (group := source.group(index)) is not None:
         dim = group.dim
         sizes = [group.count * p for p in group.parts]
@@ -367,7 +352,7 @@ def take_apart(source: Source, value: Tensor) -> Iterator[tuple[str, Tensor]]:
     """The public tensors that a parameter of ours is made of."""
     per = len(source.names) // max(1, source.stack)
     for e in range(max(1, source.stack)):
-        parts = _split(value[e] if source.stack else value, source.rows)
+        parts = _split(value[e] if source.stack else value, source.own_rows)
         for n, part in enumerate(parts, start=e * per):
             yield source.names[n], _theirs(source, n, part)
 

@@ -20,9 +20,11 @@ def filler(fill: Fill, module: Module) -> str:
         return call(fill.name, *fill.args)
     scheme = module.init
     factor = module.residuals**-0.5 if fill.name == "residual" and scheme.depth and module.residuals else 1.0
-    if scheme.kind == "normal" or fill.name == "embedding":
-        return call("normal", _round(scheme.std * factor))
-    return call("uniform", _round(factor / math.sqrt(fill.fan_in)))
+    normal = scheme.kind == "normal" or fill.name == "embedding"
+    std, bound = scheme.std * factor, 0.0 if normal else factor / math.sqrt(fill.fan_in)
+    if fill.spread:  # -1, 0 and 1 as often as each other have a variance of 2/3
+        return call("constant", _round(math.sqrt(1.5) * (std if normal else bound / math.sqrt(3))))
+    return call("normal", _round(std)) if normal else call("uniform", _round(bound))
 
 
 def _round(value: float) -> float:

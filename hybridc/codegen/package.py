@@ -67,7 +67,7 @@ def _parameters(block: Block) -> list[dict[str, object]]:
         {
             "name": f"{node.path}.{p.name}",
             "shape": list(p.shape),
-            "dtype": "fp32" if p.fp32 else block.types[block.result].dtype.value,
+            "dtype": "uint8" if p.packs else "fp32" if p.fp32 else block.types[block.result].dtype.value,
             **({"tied": True} if p.tied else {}),
         }
         for node, p in block.params()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybridc.codegen.forward_code import WIDTH, forward_lines
 from hybridc.codegen.init_code import filler
@@ -64,7 +64,12 @@ def emit_model(module: Module, origin: str) -> str:
 def _imports(text: str) -> list[str]:
     """Import lines for what the text uses."""
     fillers = sorted(
-        {m for m in re.findall(r"\b(a_log_range|a_log|dt_bias|normal|ones|softplus_decay|uniform|zeros)\(", text)}
+        {
+            m
+            for m in re.findall(
+                r"\b(a_log_range|a_log|constant|dt_bias|normal|ones|softplus_decay|ternary|uniform|zeros)\(", text
+            )
+        }
     )
     lines = ["import torch"] if re.search(r"\btorch\.", text) else []
     lines.append("from torch import nn")
@@ -143,7 +148,7 @@ def _composite(
         inner_name = file.class_name(name + camel(attribute))
         own = [p for p in rest if p.name.startswith(attribute + ".")]
         rest = [p for p in rest if p not in own]
-        stripped = [Param(p.name.removeprefix(attribute + "."), p.shape, p.fill, p.fp32, p.tied) for p in own]
+        stripped = [replace(p, name=p.name.removeprefix(attribute + "."), own=False) for p in own]
         _composite(file, inner_name, f"{attribute} of {name}", inner, stripped)
         members.append(f"self.{attribute} = {inner_name}()")
     arguments = ", ".join(("self", *body.args))
@@ -217,7 +222,7 @@ def _block_class(file: _File, block: Block, arguments: Names | None = None) -> N
                 groups.add(group)
                 members.append(f"self.{group} = nn.Module()")
         body = node.op.body(widths, file.emit)
-        params = list(node.op.params(widths))
+        params = list(block.params_of(node))
         mixed = split and not node.own and any(p.own for p in params)
         if mixed or node.own:
             own.add(node.path)

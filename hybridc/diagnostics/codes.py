@@ -309,8 +309,8 @@ CODES: dict[str, Code] = {
     ),
     "HYB304": Code(
         "unknown format",
-        "Formats are fp32, bf16, fp16, fp8(RECIPE, fwd=e4m3, bwd=e5m2) and bitnet; a default is one of the first "
-        "three. docs/precision.md has the recipes.",
+        "Formats are fp32, bf16, fp16, fp8(RECIPE, fwd=e4m3, bwd=e5m2), bitnet and bitnet(packed); a default is one of "
+        "the first three. docs/precision.md has the recipes.",
         "fp8(blok128) on mlp",
     ),
     "HYB305": Code(
@@ -327,6 +327,12 @@ CODES: dict[str, Code] = {
         "Formats of few bits are for products with weights: linear maps and experts. Norms, routers, convolutions, "
         "embeddings, A_log, dt and D stay as they are, and so does what a later rule gives another format.",
         "fp8(block128) on norm",
+    ),
+    "HYB309": Code(
+        "no packed form",
+        "bitnet(packed) keeps the weights of linear maps at 2 bits. Experts are one tensor of all their weights, and a "
+        "tied head has the embedding's weight: these stay in the module's dtype.",
+        "bitnet(packed) on moe",
     ),
     "HYB306": Code(
         "selector matches nothing in this model",

@@ -12,6 +12,7 @@ from hybridc.frontend.scope import Failed, Report
 from hybridc.frontend.selectors import Target, select, tree
 from hybridc.ir.formats import OPTIONS, RECIPES, parse
 from hybridc.ir.graph import Module, PrecisionRule
+from hybridc.ir.packed import unpackable
 from hybridc.ir.types import DType
 
 PLAIN = ("fp32", "bf16", "fp16")
@@ -87,6 +88,8 @@ def lower_rules(
             )
         )
     for rule, format, mine in hits:
+        if format == "bitnet(packed)":
+            _refuse_unpackable(rule, {place for place in mine if formats[place] == format}, module, report)
         if mine and all(formats[place] != format for place in mine):
             label = "later rules give everything that this one reaches another format"
             report.sink.report("HYB308", rule.span, label, "put it behind them, or leave it out", severity="warning")
@@ -99,6 +102,20 @@ def _products(module: Module) -> Iterator[Place]:
     for i, layer in enumerate(module.layers):
         yield from ((i, ("layers", str(i), *path)) for path in paths[layer.block])
     yield from ((-1, ("head", *path)) for path in paths["head"])
+
+
+def _refuse_unpackable(rule: ast.Rule, places: set[Place], module: Module, report: Report) -> None:
+    """Reports products that are to be packed and cannot be."""
+    found: dict[str, str] = {}
+    for layer, path in places:
+        block = module.by_name[module.layers[layer].block] if layer >= 0 else module.head
+        below = path[2 if layer >= 0 else 1 :]
+        for node, part, own in block.projections():
+            if own == below and (why := unpackable(node.op, block.widths(node), part)):
+                found[".".join(own)] = why
+    for name, why in sorted(found.items()):
+        help = f"leave it out with `except {name}`, or give it `bitnet` in a rule behind this one"
+        report.sink.report("HYB309", rule.span, f"`{name}` {why}, and has no packed form", help)
 
 
 def _say_untouched(selector: ast.Selector, found: list[Target], products: set[Place], report: Report) -> None:
@@ -121,8 +138,8 @@ def _plain(expr: ast.Expr) -> str | None:
 
 
 def _format(expr: ast.Expr, report: Report) -> None:
-    """Reports a format that does not exist: fp32, bf16, fp16, bitnet, fp8(tensor|delayed|row|block128|mx, fwd=,
-    bwd=, scale=)."""
+    """Reports a format that does not exist: fp32, bf16, fp16, bitnet, bitnet(packed),
+    fp8(tensor|delayed|row|block128|mx, fwd=, bwd=, scale=)."""
     known = (*PLAIN, "bitnet", "fp8")
     if isinstance(expr, ast.Name):
         if expr.id == "fp8":
@@ -136,8 +153,9 @@ def _format(expr: ast.Expr, report: Report) -> None:
         shown = expr.func if isinstance(expr, ast.Call) else print_expr(expr)
         report.fail("HYB304", expr.span, f"`{shown}` is not a format", did_you_mean(shown, known))
     if expr.func == "bitnet":
-        if expr.args or expr.kwargs:
-            report.fail("HYB304", expr.span, "bitnet takes no arguments", "write `bitnet`")
+        if expr.args != (ast.Name("packed"),) or expr.kwargs:
+            help = "write `bitnet`, or `bitnet(packed)` for weights that are ternary already"
+            report.fail("HYB304", expr.span, "bitnet has one option, packed", help)
         return
     recipe = expr.args[0] if len(expr.args) == 1 else None
     if not isinstance(recipe, ast.Name) or recipe.id not in RECIPES:

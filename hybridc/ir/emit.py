@@ -68,7 +68,7 @@ class Emit:
         if format.name == "fp8":
             return call("ops.FP8Linear", ins, out, *format.arguments(), bias=bias)
         fused = {"parts": f"({', '.join(map(str, parts))})"} if len(parts) > 1 else {}
-        return call("ops.BitLinear", ins, out, bias=bias, **fused)
+        return call("ops.PackedBitLinear" if format.packed else "ops.BitLinear", ins, out, bias=bias, **fused)
 
     def product(self, name: str) -> str:
         """What multiplies with the weight `name` of the op being written, "" for plain products."""

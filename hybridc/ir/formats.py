@@ -1,4 +1,4 @@
-"""Number formats of projections, as precision rules write them: `bitnet`, `fp8(block128, bwd=e5m2)`."""
+"""Number formats of projections, as rules write them: `bitnet`, `bitnet(packed)`, `fp8(block128, bwd=e5m2)`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {"fwd": ("e4m3", "e5m2"), "bwd": ("e4m3", 
 
 @dataclass(frozen=True)
 class Format:
-    """A format that emitted code computes products in. `recipe` and `options` are fp8's."""
+    """A format that emitted code computes products in. `options` are fp8's; `recipe` is fp8's, or "packed": bitnet with
+    weights that are ternary already, 2 bits each."""
 
     name: str
     recipe: str = ""
@@ -23,6 +24,16 @@ class Format:
     def shared(self) -> bool:
         """Whether one quantized value serves several products: not where each remembers scales of its own."""
         return self.recipe != "delayed"
+
+    @property
+    def packed(self) -> bool:
+        """Whether the weights are kept in the format itself, and not in the module's dtype."""
+        return self.recipe == "packed"
+
+    @property
+    def of_input(self) -> Format:
+        """The format of what enters the products: the same whichever way weights are kept."""
+        return Format(self.name) if self.packed else self
 
     @property
     def product(self) -> str:
@@ -36,8 +47,8 @@ class Format:
 
 def parse(text: str) -> Format | None:
     """The format that canonical text names; None for plain dtypes, which no product is quantized in."""
-    if text == "bitnet":
-        return Format("bitnet")
+    if text in ("bitnet", "bitnet(packed)"):
+        return Format("bitnet", "" if text == "bitnet" else "packed")
     if not text.startswith("fp8("):
         return None
     recipe, *rest = text.removeprefix("fp8(").removesuffix(")").split(", ")

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from hybridc.diagnostics import NO_SPAN, Span
 from hybridc.ir.ops.base import Op, Param, Widths
+from hybridc.ir.packed import stored
 from hybridc.ir.types import DType, TensorType
 
 
@@ -82,8 +83,12 @@ class Block:
     def params(self) -> Iterator[tuple[Node, Param]]:
         """All parameters, each with the node that owns it."""
         for node in self.nodes:
-            for param in node.op.params(self.widths(node)):
+            for param in self.params_of(node):
                 yield node, param
+
+    def params_of(self, node: Node) -> tuple[Param, ...]:
+        """The parameters of a node in the formats that it has."""
+        return stored(node.op, self.widths(node), dict(node.formats))
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def quantized(name: str, format: Format | None) -> str:
     recipes need to know the whole tensor, or the forms are not generated.
     """
     forms = {("bitnet", ""): "int8_row", ("fp8", "row"): "e4m3_row", ("fp8", "block128"): "e4m3_block"}
+    format = format.of_input if format is not None else None
     if format is None or (format.name, format.recipe) not in forms:
         return name
     options = dict(format.options)

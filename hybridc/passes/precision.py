@@ -64,8 +64,9 @@ def _quantized(block: Block) -> Block:
     nodes: list[Node] = []
     for node in block.nodes:
         given = dict(node.formats)
-        formats = {given.get(part) for part in node.op.entries(block.widths(node))}
-        format = parse(formats.pop() or "") if len(formats) == 1 else None
+        made = {parse(given.get(part, "")) for part in node.op.entries(block.widths(node))}
+        formats = {format.of_input if format is not None else None for format in made}
+        format = formats.pop() if len(formats) == 1 else None
         if format is not None and format.shared:
             first, *others = node.operands
             name = f"{node.name}_quantized"

@@ -56,6 +56,25 @@ class ones:
 
 
 @dataclass(frozen=True)
+class constant:
+    """All `value`."""
+
+    value: float
+
+    def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
+        tensor.fill_(self.value)
+
+
+@dataclass(frozen=True)
+class ternary:
+    """-1, 0 and 1 as often as each other, four in a byte, each plus 1 in 2 bits."""
+
+    def __call__(self, tensor: Tensor, generator: torch.Generator) -> None:
+        values = torch.randint(0, 3, (4, *tensor.shape), dtype=torch.uint8, generator=generator, device="cpu")
+        tensor.copy_(values[0] | values[1] << 2 | values[2] << 4 | values[3] << 6)
+
+
+@dataclass(frozen=True)
 class a_log:
     """log A with A ~ U(low, high), as Mamba-2 starts."""
 

@@ -116,12 +116,16 @@ class LanguageModel(nn.Module):
         if batch < 1 or max_len < 1:
             raise UsageError(f"a cache of {batch} rows of {max_len} tokens", "give a batch and max_len of 1 or more")
         layers: list[dict[str, Any]] = []
+        kept = {id(module._parameters[name]) for module, name in self.fp32_parameters()}
         for block in self.layers:
             entries = {}
             for path, module in block.named_modules():
                 if path and hasattr(module, "new_state"):
-                    weight = next(module.parameters())
-                    entries[path] = module.new_state(batch, max_len, weight.device, weight.dtype)
+                    # a layer of packed weights, which are bytes, makes what it is given: the embedding's dtype
+                    plain = (p for p in module.parameters() if id(p) not in kept and p.is_floating_point())
+                    dtype = next(plain, next(self.parameters())).dtype
+                    device = next(module.parameters()).device
+                    entries[path] = module.new_state(batch, max_len, device, dtype)
             layers.append(entries)
         return Cache(layers, batch, max_len, lambda: self.weights_version)
 

@@ -56,6 +56,11 @@ ERRORS = [
     (spec(embed="embedding(320) >> moe(experts=2, hidden=8, top_k=1)"), "HYB213", None),
     (spec(embed="embedding(320) >> lm_head(64, tied=true)"), "HYB209", None),
     (spec(extra="shared block S { x = rmsnorm() >> linear(96) }", layers="S S"), "HYB135", None),
+    (
+        spec(head="norm >> lm_head(320, tied=true)", tail="precision { bitnet(packed) on lm_head }"),
+        "HYB309",
+        "bitnet(packed) on lm_head",
+    ),
     (spec("x += norm >> attention(heads=4, rope=rope(kind=yarn, theta=1, factor=4))"), "HYB112", None),
     (spec("x += norm >> own(swiglu(8))"), "HYB136", "own(swiglu(8))"),
     (spec(extra="shared block S { x += own(norm, norm) }", layers="A S"), "HYB110", "own(norm, norm)"),

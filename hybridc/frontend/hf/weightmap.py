@@ -30,7 +30,8 @@ class Source:
     With `stack`, `names` hold the parts of each expert in turn, `stack` experts in all, stacked on a new first dim.
     `squeeze` is the dim of size 1 that the file has and we have not; `shape` is the public shape where several are.
     Before they are joined, tensors have their last two dims swapped with `transpose`, and their rows put in our order
-    as `grouped` says, which has an entry, or None, for each name, or one for all.
+    as `grouped` says, which has an entry, or None, for each name, or one for all. With `inverse` the file has 1 over
+    our numbers; with `ternary` it has -1, 0 and 1 in plain tensors of `rows`, where we have them at 2 bits.
     """
 
     names: tuple[str, ...]
@@ -40,10 +41,17 @@ class Source:
     shape: tuple[int, ...] = ()
     transpose: bool = False
     grouped: tuple[Grouped | None, ...] = ()
+    inverse: bool = False
+    ternary: bool = False
 
     def below(self, prefix: str) -> Source:
         """The same with names under a prefix."""
         return replace(self, names=tuple(prefix + n for n in self.names))
+
+    @property
+    def own_rows(self) -> tuple[int, ...]:
+        """The rows of each part of our parameter."""
+        return tuple(-(-r // 4) for r in self.rows) if self.ternary else self.rows
 
     def group(self, index: int) -> Grouped | None:
         """How the rows of name `index` are grouped."""

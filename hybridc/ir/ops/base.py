@@ -23,12 +23,14 @@ Widths = tuple[int, ...]
 class Fill:
     """How a parameter starts: a role that the model's init scheme settles, or a named filler with its arguments.
 
-    Roles: "linear" (a projection), "residual" (a projection whose result is added to the stream), "embedding".
+    Roles: "linear" (a projection), "residual" (a projection whose result is added to the stream), "embedding". With
+    `spread` it is the number that makes random -1, 0 and 1 spread as the role's numbers do.
     """
 
     name: str
     args: tuple[float, ...] = ()
     fan_in: int = 0
+    spread: bool = False
 
     @property
     def is_role(self) -> bool:
@@ -41,7 +43,7 @@ ONES, ZEROS = Fill("ones"), Fill("zeros")
 @dataclass(frozen=True, slots=True)
 class Param:
     """A parameter: its name below the op, shape, first value, whether it stays fp32, whether another tensor is it, and
-    whether each layer has its own where the block is shared."""
+    whether each layer has its own where the block is shared. One of bytes says how many numbers it `packs`."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,9 +51,16 @@ class Param:
     fp32: bool = False
     tied: bool = False
     own: bool = False
+    packs: int = 0
 
     @property
     def numel(self) -> int:
+        """How many numbers it stands for."""
+        return self.packs or self.elements
+
+    @property
+    def elements(self) -> int:
+        """How many elements its tensor has."""
         out = 1
         for size in self.shape:
             out *= size

@@ -52,7 +52,7 @@ def flops_per_token(module: Module, seq: int) -> float:
 
 def _sizes(module: Module, block: Block, node: Node) -> tuple[int, int]:
     """Parameters of an op in one weight set, and in all layers."""
-    params = [p for p in node.op.params(block.widths(node)) if not p.tied]
+    params = [p for p in block.params_of(node) if not p.tied]
     ends = block.name not in module.counts
     return sum(p.numel for p in params), sum(p.numel * (1 if ends else module.copies(block, node, p)) for p in params)
 

@@ -37,10 +37,11 @@ def activation_bytes(module: Module, *, batch: int, seq: int) -> float:
 
 
 def weight_bytes(module: Module) -> float:
-    """Bytes of all parameters in the model's dtype, those that stay fp32 in four bytes each."""
+    """Bytes of all parameters in the model's dtype, those that stay fp32 in four each, packed ones as they are."""
 
     def of(param: Param) -> int:
-        return 0 if param.tied else param.numel * (4 if param.fp32 else module.dtype.bytes)
+        bytes = 1 if param.packs else 4 if param.fp32 else module.dtype.bytes
+        return 0 if param.tied else param.elements * bytes
 
     blocks = [module.by_name[name] for name in module.counts]
     layers = sum(of(p) * module.copies(b, node, p) for b in blocks for node, p in b.params())

@@ -2,7 +2,7 @@
 
 from hybridc.runtime.cache import ConvState, KVState, LatentState, MambaState, ScanState
 from hybridc.runtime.ops.attention import attention
-from hybridc.runtime.ops.bit_linear import BitInput, BitLinear, BitProduct
+from hybridc.runtime.ops.bit_linear import BitInput, BitLinear, BitProduct, PackedBitLinear
 from hybridc.runtime.ops.conv import CausalConv1d
 from hybridc.runtime.ops.delta_rule import gated_delta_rule
 from hybridc.runtime.ops.latent_attention import latent_attention
@@ -32,6 +32,7 @@ __all__ = [
     "LatentState",
     "Lora",
     "MambaState",
+    "PackedBitLinear",
     "Rope",
     "ScanState",
     "ZeroCenteredRMSNorm",

@@ -1,10 +1,20 @@
-"""BitNet b1.58 in training form: ternary weights and 8-bit activations, made anew in each forward (Ma et al., 2024)."""
+"""BitNet b1.58: ternary weights and 8-bit activations, made anew in each forward to train, packed to run (Ma et al.,
+2024)."""
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from hybridc.runtime.ops.ternary_rows import quarter, unpack_rows
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 SMALLEST = 1e-5
 """Means and maxima below this count as this, so that zeros have a scale."""
@@ -14,47 +24,122 @@ class _StraightThrough(torch.autograd.Function):
     """`made` in the forward; the gradient is that of the value which it was made of."""
 
     @staticmethod
-    def forward(ctx, value, made):  # type: ignore[no-untyped-def]
+    def forward(ctx, value, made):
         return made
 
     @staticmethod
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad):
         return grad, None
 
 
-def ternary(weight: Tensor) -> Tensor:
-    """Each weight as -s, 0 or s, the nearest, where s is the mean absolute weight; the gradient passes unchanged."""
-    wide = weight.detach().float()
-    scale = 1.0 / wide.abs().mean().clamp(min=SMALLEST)
-    made = (wide * scale).round().clamp(-1, 1) / scale
-    return _StraightThrough.apply(weight, made.to(weight.dtype))  # type: ignore[no-any-return, no-untyped-call]
+@torch.no_grad()
+def inverse_scales(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None) -> Tensor:
+    """fp32 [parts], what the weights of each fused projection are multiplied with to be rounded: 1 over their mean
+    absolute value, 1e-5 at least.
+
+    The weight is [out, in], or a shard of it on each rank of `group`, rows or columns: means are those of the whole.
+    They are summed in fp64, so that neither the order nor the split of a sum shows in fp32.
+    """
+    shards = weight.split(parts or weight.shape[0])
+    sums = torch.stack([part.abs().sum(dtype=torch.float64) for part in shards])
+    counts = torch.tensor([part.numel() for part in shards], dtype=torch.float64, device=weight.device)
+    if group is not None:
+        both = torch.stack((sums, counts))
+        distributed.all_reduce(both, group=group)
+        sums, counts = both
+    return 1.0 / (sums / counts.clamp(min=1)).float().clamp(min=SMALLEST)
 
 
-def eight_bits(x: Tensor) -> Tensor:
-    """Each token's channels on 256 levels between -128/127 and 1 times its largest; the gradient passes unchanged."""
-    wide = x.detach().float()
-    largest = wide.abs().amax(-1, keepdim=True).clamp(min=SMALLEST)
-    made = (wide * 127.0 / largest).round().clamp(-128, 127) * largest / 127.0
-    return _StraightThrough.apply(x, made.to(x.dtype))  # type: ignore[no-any-return, no-untyped-call]
+@torch.no_grad()
+def ternary_levels(
+    weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None
+) -> tuple[Tensor, Tensor]:
+    """weight [out, in] -> int8 [out, in] of -1, 0 and 1, and fp32 [parts], the scales that go with them."""
+    many = inverse_scales(weight, parts, group)
+    shards = weight.split(parts or weight.shape[0])
+    levels = [(w.float() * m).round_().clamp_(-1, 1).to(torch.int8) for w, m in zip(shards, many, strict=True)]
+    return torch.cat(levels) if len(levels) > 1 else levels[0], 1.0 / many
+
+
+def ternary(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None) -> Tensor:
+    """Each weight as -s, 0 or s, the nearest, where s is the mean absolute weight; the gradient passes unchanged.
+
+    `parts` are the rows of projections fused in the weight, each with an s of its own; `group` are the ranks that each
+    have a shard of the weight.
+    """
+    many = inverse_scales(weight, parts, group)
+    shards = weight.detach().split(parts or weight.shape[0])
+    levels = [((w.float() * m).round_().clamp_(-1, 1) / m).to(w.dtype) for w, m in zip(shards, many, strict=True)]
+    made = torch.cat(levels) if len(levels) > 1 else levels[0]
+    return _StraightThrough.apply(weight, made)
+
+
+@torch.no_grad()
+def token_levels(x: Tensor, group: ProcessGroup | None = None) -> tuple[Tensor, Tensor]:
+    """x [..., in] -> fp32 [..., in] of whole numbers from -128 to 127, and fp32 [..., 1], the scale of each token: its
+    largest magnitude, 1e-5 at least, over 127. `group` are the ranks that each have a part of the channels."""
+    wide = x.float()
+    largest = wide.abs().amax(-1, keepdim=True)
+    if group is not None:
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX, group)
+    largest = largest.clamp(min=SMALLEST)
+    return (wide * 127.0 / largest).round().clamp(-128, 127), largest / 127.0
+
+
+def eight_bits(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
+    """Each token's channels on 256 levels between -128/127 and 1 times its largest; the gradient passes unchanged.
+    `group` as in `token_levels`."""
+    levels, scale = token_levels(x, group)
+    return _StraightThrough.apply(x, (levels * scale).to(x.dtype))
 
 
 class BitInput:
     """A tensor that several BitLinears take: brought to 8 bits once. It has the tensor's shape, dtype and device."""
 
     def __init__(self, x: Tensor) -> None:
-        self.x = eight_bits(x)
+        self.value = x
         self.shape, self.dtype, self.device = x.shape, x.dtype, x.device
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The value in 8 bits, as `eight_bits` makes it."""
+        return eight_bits(self.value)
+
+    @cached_property
+    def levels(self) -> tuple[Tensor, Tensor]:
+        """The whole numbers and scales, as `token_levels` makes them."""
+        return token_levels(self.value)
 
 
 class BitProduct(nn.Module):
     """x Wᵀ + b in BitNet's formats, with weights that are not its own, such as experts'."""
 
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, index: int = 0) -> Tensor:
+    def forward(self, x: Tensor | BitInput, weight: Tensor, bias: Tensor | None = None, *, index: int = 0) -> Tensor:
         """x [..., in], weight [out, in] -> [..., out]."""
-        return F.linear(eight_bits(x), ternary(weight), bias)
+        return F.linear(x.x if isinstance(x, BitInput) else eight_bits(x), ternary(weight), bias)
 
 
-class BitLinear(nn.Linear):
+class Sharded:
+    """What a projection in BitNet's formats has to know where tensor parallelism splits it.
+
+    `group` are the ranks that have its weight's other shards. `input_split` says that these are columns, and the ranks
+    have the channels of the input too: tokens' largest numbers are then taken over all of them.
+    """
+
+    group: ProcessGroup | None = None
+    input_split: bool = False
+
+    def input_group(self, x: object) -> ProcessGroup | None:
+        """The ranks that have parts of the input's tokens. Raises ValueError for an input that has been quantized by
+        the largest number of one part."""
+        if self.group is None or not self.input_split:
+            return None
+        if not isinstance(x, Tensor):
+            raise ValueError("an input that is split over ranks is quantized by the projection: hand it a tensor")
+        return self.group
+
+
+class BitLinear(Sharded, nn.Linear):
     """y = eight_bits(x) ternary(W)ᵀ + b. `parts` are the rows of projections fused in W, each with its own scale."""
 
     def __init__(self, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> None:
@@ -63,7 +148,72 @@ class BitLinear(nn.Linear):
 
     def forward(self, x: Tensor | BitInput) -> Tensor:
         """x [..., in] -> [..., out]."""
-        made = x.x if isinstance(x, BitInput) else eight_bits(x)
-        if len(self.parts) < 2:
-            return F.linear(made, ternary(self.weight), self.bias)
-        return F.linear(made, torch.cat([ternary(w) for w in self.weight.split(self.parts)]), self.bias)
+        group = self.input_group(x)
+        made = x.x if isinstance(x, BitInput) else eight_bits(x, group)
+        return F.linear(made, ternary(self.weight, self.parts, self.group), self.bias)
+
+
+class PackedWeight(Sharded, nn.Module):
+    """The parameters of a projection whose weights are ternary and stay so, for inference.
+
+    weight: uint8 [Σ ⌈part / 4⌉, in], laid out by `ternary_rows.pack_rows`; weight_scale: fp32 [parts], what the -1, 0
+    and 1 of each fused projection are times. Neither has a gradient.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.in_features, self.out_features = ins, out
+        self.parts = parts or (out,)
+        shape = (sum(map(quarter, self.parts)), ins)
+        self.weight = nn.Parameter(torch.full(shape, 0b01010101, dtype=torch.uint8), requires_grad=False)
+        self.weight_scale = nn.Parameter(torch.ones(len(self.parts), dtype=torch.float32), requires_grad=False)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(out)) if bias else None)
+
+    def row_scales(self) -> Tensor:
+        """fp32 [out], the scale of each row."""
+        return torch.cat([s.expand(rows) for s, rows in zip(self.weight_scale.float(), self.parts, strict=True)])
+
+    def extra_repr(self) -> str:
+        """For print(net)."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class PackedBitLinear(PackedWeight):
+    """`BitLinear` with the ternary weights at 2 bits: sums of whole numbers, exact, and both scales at their end.
+
+    The gradient of x passes its rounding unchanged.
+    """
+
+    def forward(self, x: Tensor | BitInput) -> Tensor:
+        """x [..., in] -> [..., out] in x's dtype (autocast's, where that is on)."""
+        group = self.input_group(x)
+        levels, scale = x.levels if isinstance(x, BitInput) else token_levels(x, group)
+        value = x.value if isinstance(x, BitInput) else x
+        kind = x.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        with torch.autocast(kind, enabled=False):
+            y = _PackedProduct.apply(value, levels, scale, self.weight, self.row_scales(), self.parts)
+            return (y if self.bias is None else y + self.bias.float()).to(dtype)
+
+
+class _PackedProduct(torch.autograd.Function):
+    """fp32 (levels Wᵀ) · scale · row scales, with the gradient of the value that the levels were made of."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, value: Tensor, levels: Tensor, scale: Tensor, packed: Tensor, rows: Tensor, parts: tuple[int, ...]
+    ) -> Tensor:
+        ctx.save_for_backward(packed, rows)
+        ctx.parts, ctx.dtype = parts, value.dtype
+        # whole numbers up to 2²⁴ are exact in fp32, in whatever order they are summed
+        exact = torch.float32 if 128 * levels.shape[-1] <= 1 << 24 else torch.float64
+        return (levels.to(exact) @ unpack_rows(packed, parts, exact).t()).float() * scale * rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        packed, rows = ctx.saved_tensors
+        dx = (dy * rows) @ unpack_rows(packed, ctx.parts, torch.float32)
+        return dx.to(ctx.dtype), None, None, None, None, None

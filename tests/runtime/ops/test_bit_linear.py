@@ -1,9 +1,13 @@
-"""BitNet's training form against its formulas in float64 (Ma et al., 2024, equations 1 to 4)."""
+"""BitNet's training form against its formulas in float64 (Ma et al., 2024, equations 1 to 4), its packed form against
+that, and both where tensor parallelism splits them."""
 
+import pytest
 import torch
+from torch import distributed
+from transformers.integrations.bitnet import pack_weights, unpack_weights
 
-from hybridc.runtime.ops import BitLinear
-from hybridc.runtime.ops.bit_linear import eight_bits, ternary
+from hybridc.runtime.ops import BitInput, BitLinear, PackedBitLinear
+from hybridc.runtime.ops.bit_linear import eight_bits, inverse_scales, ternary
 
 
 def test_weights_are_three_values_of_mean_size():
@@ -51,3 +55,119 @@ def test_fused_projections_have_scales_of_their_own():
             layer.weight.copy_(rows)
         alone.append(layer(x))
     torch.testing.assert_close(fused(x), torch.cat(alone, -1))
+
+
+def packed(layer):
+    """The packed form of a BitLinear, its bytes made by transformers' function from weights rounded in float64."""
+    made = PackedBitLinear(layer.in_features, layer.out_features, bias=layer.bias is not None, parts=layer.parts)
+    bytes, scales = [], []
+    for part in layer.weight.detach().double().split(layer.parts or layer.out_features):
+        scales.append(part.abs().mean().clamp(min=1e-5))
+        bytes.append(pack_weights((part / scales[-1]).round().clamp(-1, 1)))
+    with torch.no_grad():
+        made.weight.copy_(torch.cat(bytes))
+        made.weight_scale.copy_(torch.stack(scales))
+        if layer.bias is not None:
+            made.bias.copy_(layer.bias)
+    return made
+
+
+@pytest.mark.parametrize("parts", [(), (6, 10, 3)])
+def test_packed_form_is_the_training_form(parts):
+    layer = BitLinear(33, 19, bias=True, parts=parts)
+    with torch.no_grad():
+        layer.weight[6:] *= 20
+    x, grad = torch.randn(2, 5, 33), torch.randn(2, 5, 19)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    made = packed(layer)
+    y, wanted = made(ours), layer(theirs)
+    torch.testing.assert_close(y, wanted)
+    y.backward(grad)
+    wanted.backward(grad)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    torch.testing.assert_close(made.bias.grad, layer.bias.grad)
+    assert made.weight.grad is None and made.weight_scale.grad is None
+    torch.testing.assert_close(made(BitInput(x)), y, rtol=0, atol=0)
+
+
+def test_packed_sums_are_exact():
+    """Levels of all sizes in 1000 columns: the sum of whole numbers is what it is in int64, whatever the dtype."""
+    layer = PackedBitLinear(1000, 4)
+    with torch.no_grad():
+        layer.weight.copy_(pack_weights(torch.randint(-1, 2, (4, 1000), dtype=torch.int8)))
+    x = torch.randint(-127, 128, (3, 1000))
+    x[:, 0] = 127  # a scale of 1
+    with torch.compiler.set_stance("force_eager"):
+        wanted = x @ unpack_weights(layer.weight, torch.int64).T
+    assert torch.equal(layer(x.float()).long(), wanted)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x.float()), wanted.bfloat16())
+    assert torch.equal(layer(x.bfloat16()), wanted.bfloat16())
+
+
+def _rank(rank, file, out):
+    """One of two ranks: a layer's rows or columns, and what comes of them."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    layer, x = whole(), tokens()
+    found = {}
+    shard = BitLinear(8, 5, parts=(3, 2))
+    shard.group = distributed.group.WORLD
+    rows = [p.chunk(2)[rank] for p in layer.weight.split(layer.parts)]
+    with torch.no_grad():
+        shard.weight.copy_(torch.cat(rows))
+    found["scales by rows"] = inverse_scales(shard.weight, shard.parts, shard.group)
+    found["y by rows"] = shard(BitInput(x))
+    shard = BitLinear(4, 10, parts=layer.parts)
+    shard.group, shard.input_split = distributed.group.WORLD, True
+    with torch.no_grad():
+        shard.weight.copy_(layer.weight.chunk(2, 1)[rank])
+    mine = x.chunk(2, -1)[rank]
+    found["scales by columns"] = inverse_scales(shard.weight, shard.parts, shard.group)
+    found["x by columns"] = eight_bits(mine, shard.group)
+    found["y by columns"] = shard(mine)
+    made = packed(layer)
+    other = PackedBitLinear(4, 10, parts=layer.parts)
+    other.group, other.input_split = distributed.group.WORLD, True
+    with torch.no_grad():
+        other.weight.copy_(made.weight.chunk(2, 1)[rank])
+        other.weight_scale.copy_(made.weight_scale)
+    found["packed y by columns"] = other(mine)
+    try:
+        shard(BitInput(mine))
+    except ValueError as error:
+        found["refused"] = str(error)
+    torch.save({k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in found.items()}, f"{out}.{rank}")
+    distributed.destroy_process_group()
+
+
+def whole():
+    """A layer with fused projections of very different sizes."""
+    generator = torch.Generator().manual_seed(5)
+    layer = BitLinear(8, 10, parts=(6, 4))
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(10, 8, generator=generator) * torch.logspace(-3, 2, 10)[:, None])
+    return layer
+
+
+def tokens():
+    """Tokens whose largest numbers are on either side."""
+    return torch.randn(6, 8, generator=torch.Generator().manual_seed(6)) * torch.logspace(-2, 2, 8)
+
+
+def test_scales_are_those_of_the_whole_where_ranks_have_shards(tmp_path):
+    torch.multiprocessing.spawn(_rank, (tmp_path / "store", tmp_path / "out"), nprocs=2)
+    ranks = [torch.load(tmp_path / f"out.{rank}") for rank in (0, 1)]
+    layer, x = whole(), tokens()
+    y = layer(x).detach()
+    scales = inverse_scales(layer.weight, layer.parts)
+    wanted = torch.stack([1 / p.double().abs().mean() for p in layer.weight.split(layer.parts)])
+    torch.testing.assert_close(scales.double(), wanted.detach(), rtol=2e-7, atol=0)
+    for found in ranks:
+        assert torch.equal(found["scales by rows"], scales) and torch.equal(found["scales by columns"], scales)
+        assert "hand it a tensor" in found["refused"]
+    assert torch.equal(torch.cat([found["x by columns"] for found in ranks], -1), eight_bits(x))
+    halves = [found["y by rows"].split((3, 2), -1) for found in ranks]
+    torch.testing.assert_close(torch.cat([torch.cat(part, -1) for part in zip(*halves, strict=True)], -1), y)
+    torch.testing.assert_close(sum(found["y by columns"] for found in ranks), y)
+    torch.testing.assert_close(sum(found["packed y by columns"] for found in ranks), y)
