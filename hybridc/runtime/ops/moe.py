@@ -116,7 +116,7 @@ class Experts(nn.Module):
         choices is taken in their order, so the result and its gradients are the same in every run.
         """
         flat = x.reshape(-1, x.shape[-1])
-        tokens, places, counts = _sorted_by_expert(ids.reshape(-1, ids.shape[-1]), self.down.shape[0])
+        tokens, places, counts = sorted_by_expert(ids.reshape(-1, ids.shape[-1]), self.down.shape[0])
         rows = flat[tokens]
         if self.first_product is not None:
             # fillers of zeros, which raise no scale that real rows share with them
@@ -149,17 +149,19 @@ def _product(kind: nn.Module | None, x: Tensor, weight: Tensor, bias: Tensor | N
     return F.linear(x, weight, bias) if kind is None else kind(x, weight, bias, index=expert)
 
 
-def _sorted_by_expert(ids: Tensor, experts: int) -> tuple[Tensor, Tensor, list[int]]:
+def sorted_by_expert(ids: Tensor, experts: int, multiple: int = 0) -> tuple[Tensor, Tensor, list[int]]:
     """ids [T, k] -> the tokens [rows] that the experts' products take, the row [T, k] of each choice, and the rows of
     each expert.
 
     Products of matrices round a row differently by the number of rows, unless that is a multiple of ROWS: fillers (of
-    token 0, read by nobody) make it one, so that what one document chooses changes no bit of another.
+    token 0, read by nobody) make it one, so that what one document chooses changes no bit of another. A format that
+    needs a `multiple` of its own gets it for a single token as well.
     """
     chosen = ids.reshape(-1)
     order = chosen.argsort(stable=True)
     counts = torch.bincount(chosen, minlength=experts)
-    rows = counts if ids.shape[0] == 1 else (counts + (ROWS - 1)) // ROWS * ROWS
+    multiple = multiple or (1 if ids.shape[0] == 1 else ROWS)
+    rows = (counts + (multiple - 1)) // multiple * multiple
     fillers = (rows - counts).cumsum(0) - (rows - counts)
     sorted_rows = torch.arange(chosen.shape[0], device=ids.device) + fillers[chosen[order]]
     sizes = rows.tolist()
