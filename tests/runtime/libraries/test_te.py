@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import hybridc
 from hybridc.runtime import ops
 from hybridc.runtime.cache import Cache
 from hybridc.runtime.errors import UsageError
@@ -38,6 +39,7 @@ def te(monkeypatch):
     yield importlib.import_module(NAME)
     for name in [n for n in sys.modules if n.startswith(NAME)]:
         del sys.modules[name]
+    del importlib.import_module("hybridc.runtime.libraries").te
 
 
 def same(ours, theirs, *inputs, tolerance=1e-5, share=0.0):
@@ -277,6 +279,44 @@ def test_experts_without_tokens_and_what_they_remember(te):
     assert [g.quantized for g in layer.grouped] == [3, 3]  # three experts, once
     assert layer(x[:0], weights[:0], torch.zeros(0, 1, dtype=torch.int64)).shape == (0, 32)
     assert all(p.device.type == "meta" for g in layer.grouped for p in g.parameters())
+
+
+MIXED = """model mixed {
+  let norm = rmsnorm()
+  block H {
+    x += norm >> attention(heads=4, kv_heads=2, window=9)
+    x += norm >> moe(experts=4, hidden=64, top_k=2)
+  }
+  embed = embedding(256, 64)
+  layers = H * 2
+  head = norm >> lm_head(256)
+}
+precision {
+  default fp16
+  fp8(block128, scale=pow2) on layers[1:2].**
+}
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in")  # the interpreter, in rows behind the last one
+def test_an_emitted_model(te):
+    """Compiled for a GPU with te, against the same spec compiled for the CPU: one state dict, results and gradients."""
+    plain = hybridc.compile(MIXED).load(seed=1)
+    net = hybridc.compile(MIXED, target="cuda:sm90", libraries=["te"]).load(seed=1)
+    assert isinstance(net.layers[0].attention.qkv, te.Linear) and isinstance(net.layers[1].moe.experts, te.Experts)
+    assert isinstance(net.layers[1].attention.out, te.FP8Linear)
+    net.load_state_dict(plain.state_dict())
+    ids = torch.randint(0, 256, (2, 24), generator=torch.Generator().manual_seed(0))
+    for given in ({}, {"attention_mask": torch.ones(2, 24, dtype=torch.int64).tril(9)}):
+        found = []
+        for model in (plain, net):
+            model.zero_grad()
+            out = model(ids, ids, **given)
+            (64 * out.loss).backward()  # fp16 has few small numbers
+            found.append([out.loss, out.logits, *(p.grad for _, p in sorted(model.named_parameters()))])
+        for a, b in zip(*found, strict=True):
+            # a last bit of fp16 decides how a number becomes one of FP8
+            assert (a - b).float().norm() <= 0.05 * a.float().norm()
 
 
 @pytest.fixture(scope="module")
