@@ -51,7 +51,8 @@ def quantize_tensor(
     """x [..., C] -> data [..., C] and scale fp32 [1], and with `transposed` data_t [C, ...] for x of two dimensions.
 
     The amax is x's own, or `amax` fp32 [1], as delayed scaling takes it from earlier steps; numbers beyond it saturate.
-    x's own is then put into `seen` fp32 [1] where it is larger than what is there.
+    Where it is 0, as in a first step, x's own counts, and the host need not know. x's own is also put into `seen` fp32
+    [1] where it is larger than what is there.
     """
     flat = x.flatten(0, -2)
     data = torch.empty(flat.shape, dtype=format, device=x.device)
@@ -61,18 +62,24 @@ def quantize_tensor(
         if own is not None:
             torch.maximum(own, amax, out=own)
         seen = None
+    else:
+        amax = torch.maximum(amax, _amax(flat, 1, unless=amax))
     scale = torch.ones(1, dtype=torch.float32, device=x.device)
     _apply(flat, amax, data, scale, data_t, pow2, True, seen)
     return (data.view(x.shape), scale, data_t) if transposed else (data.view(x.shape), scale)
 
 
-def _amax(x: Tensor, count: int) -> Tensor:
-    """The amax of each row of x, or with a `count` of 1 that of x."""
+def _amax(x: Tensor, count: int, unless: Tensor | None = None) -> Tensor:
+    """The amax of each row of x, or with a `count` of 1 that of x. Zeros, and x is not read, where `unless` [1] is not
+    0."""
     amax = torch.zeros(count, dtype=torch.float32, device=x.device)
     r, c = x.shape
     if r and c:
         grid = (triton.cdiv(r, BLOCK) * triton.cdiv(c, BLOCK),)
-        _amax_kernel[grid](x, amax, r, c, *x.stride(), WHOLE=count == 1, BLOCK=BLOCK, num_warps=16)
+        _amax_kernel[grid](
+            x, amax, amax if unless is None else unless, r, c, *x.stride(),
+            WHOLE=count == 1, UNLESS=unless is not None, BLOCK=BLOCK, num_warps=16,
+        )  # fmt: skip
     return amax
 
 
@@ -123,8 +130,14 @@ def _raise_to(place, amax, mask):
 
 
 @triton.jit
-def _amax_kernel(x_ptr, amax, rows, columns, stride_r, stride_c, WHOLE: tl.constexpr, BLOCK: tl.constexpr):
+def _amax_kernel(
+    x_ptr, amax, unless, rows, columns, stride_r, stride_c,
+    WHOLE: tl.constexpr, UNLESS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One tile."""
+    if UNLESS:  # noqa: SIM102 - the compiler decides this one
+        if tl.load(unless) > 0:
+            return
     x, r, _, _ = _tile(x_ptr, rows, columns, stride_r, stride_c, BLOCK)
     if WHOLE:
         _raise_to(amax, tl.max(sizes(x)), None)
@@ -160,11 +173,14 @@ def _apply_kernel(
 
 def _variants() -> tuple[Variant, ...]:
     tile = {"x_ptr": "*bf16:16", "rows": "i32:16", "columns": "i32:16"}
+    amax = tile | {"amax": "*fp32:16", "unless": "*fp32:16"}
     made = [
-        Variant(_amax_kernel, tile | {"amax": "*fp32:16", "stride_r": "i32:16"},
-                {"stride_c": 1, "WHOLE": True, "BLOCK": BLOCK}, 16, 2, (90, 100), "amax"),
-        Variant(_amax_kernel, tile | {"amax": "*fp32:16", "stride_c": "i32:16"},
-                {"stride_r": 1, "WHOLE": False, "BLOCK": BLOCK}, 16, 2, (90, 100), "amax_of_columns"),
+        Variant(_amax_kernel, amax | {"stride_r": "i32:16"},
+                {"stride_c": 1, "WHOLE": True, "UNLESS": False, "BLOCK": BLOCK}, 16, 2, (90, 100), "amax"),
+        Variant(_amax_kernel, amax | {"stride_r": "i32:16"},
+                {"stride_c": 1, "WHOLE": True, "UNLESS": True, "BLOCK": BLOCK}, 16, 2, (90, 100), "amax_first"),
+        Variant(_amax_kernel, amax | {"stride_c": "i32:16"},
+                {"stride_r": 1, "WHOLE": False, "UNLESS": False, "BLOCK": BLOCK}, 16, 2, (90, 100), "amax_of_columns"),
     ]  # fmt: skip
     for kind, largest in (("fp8e4nv", 448.0), ("fp8e5", 57344.0)):
         plain = {"LARGEST": largest, "POW2": False, "ROUND": False}

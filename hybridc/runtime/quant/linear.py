@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from hybridc.runtime.errors import UsageError
 from hybridc.runtime.init import zeros
+from hybridc.runtime.quant.held import EncodedWeight, Held, gradient_dtype, restored, result_dtype
 from hybridc.runtime.quant.recipes import Recipe, recipe
 from hybridc.runtime.quant.scaling import Quantized, largest, quantize, scaled_mm
 
@@ -58,23 +60,31 @@ class FP8Product(nn.Module):
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__()
         self.recipe: Recipe = recipe(name, **options)
-        self._kept: dict[int, tuple[object, QuantizedWeight]] = {}
+        self._held: Held[Any] = Held()
         self.quantized = 0
         history = self.recipe.history
         self.register_buffer("amax", torch.zeros(3, history) if history else None)
 
     def forward(
-        self, x: Tensor | FP8Input, weight: Tensor, bias: Tensor | None = None, *, index: int = 0
-    ) -> Tensor:  # fmt: skip
+        self,
+        x: Tensor | FP8Input,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        index: int = 0,
+        encoded: EncodedWeight | None = None,
+    ) -> Tensor:
         """x [..., in], weight [out, in], bias [out] -> [..., out] in x's dtype (autocast's, where that is on).
 
-        `index` tells weights apart that go through one product, such as experts.
+        `index` tells weights apart that go through one product, such as experts. `encoded` says that the weight is
+        stored in FP8, and with what scales; `weight` is its data then, and has a gradient in fp32.
         """
         shared = x if isinstance(x, FP8Input) else None
         x = x.x if isinstance(x, FP8Input) else x
-        dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+        dtype = result_dtype(x)
         with torch.autocast(x.device.type, enabled=False):
-            held = self._weight(weight, index)
+            held = self.weight(weight, index, encoded)
+            weight = weight if torch.is_grad_enabled() else weight.detach()  # nothing is made for a gradient then
             y = _Products.apply(x.reshape(-1, x.shape[-1]), weight, held, self, shared)
             y = y if bias is None else y + bias.float()
             return y.view(*x.shape[:-1], weight.shape[0]).to(dtype)
@@ -96,22 +106,35 @@ class FP8Product(nn.Module):
                 self.amax[operand, 0] = now
         return (before if bool(before) else now).view(1, 1)
 
-    def _weight(self, weight: Tensor, index: int) -> QuantizedWeight:
-        """The quantized weight, kept until the parameter is written, replaced or moved."""
-        state = (weight.data_ptr(), weight.dtype, weight.shape, None if weight.is_inference() else weight._version)
-        kept = self._kept.get(index)
-        if kept is not None and kept[0] == state:
-            return kept[1]
-        with torch.no_grad():
-            amax = self.scale_source(1, weight)
-            forward = quantize(weight, self.recipe.forward, self.recipe.weight, amax)
-            backward = forward.transpose()
-            if not self.recipe.turns:
-                backward = quantize(weight.t(), self.recipe.forward, self.recipe.weight, amax)
-        made = QuantizedWeight(forward, backward)
-        self._kept[index] = (state, made)
-        self.quantized += 1
-        return made
+    def encode(self, weight: Tensor, *, turned: bool) -> EncodedWeight:
+        """A weight [out, in] in FP8; `turned` says whether the layout of the input's gradient is wanted as well."""
+        r = self.recipe
+        amax = self.scale_source(1, weight)
+        other = quantize(weight.t(), r.forward, r.weight, amax) if turned and not r.turns else None
+        return EncodedWeight.of(quantize(weight, r.forward, r.weight, amax), other)
+
+    def decode(self, encoded: EncodedWeight) -> Any:
+        """A weight in FP8 as the products of this class take it."""
+        forward = restored(encoded.data, encoded.scale, self.recipe.weight)
+        if encoded.turned is None or encoded.turned_scale is None:
+            return QuantizedWeight(forward, forward.transpose())
+        return QuantizedWeight(forward, restored(encoded.turned, encoded.turned_scale, self.recipe.weight))
+
+    def weight(self, weight: Tensor, index: int, encoded: EncodedWeight | None) -> Any:
+        """The quantized weight, kept until the parameter is written, replaced or moved.
+
+        In training, or where gradients are recorded, with the layout of the input's gradient.
+        """
+        turned = torch.is_grad_enabled() or self.training
+
+        def make() -> Any:
+            if encoded is not None:
+                return self.decode(encoded)
+            self.quantized += 1
+            return self.decode(self.encode(weight, turned=turned))
+
+        tensors = (weight,) if encoded is None else encoded.tensors()
+        return self._held(tensors, make, index=index, turned=turned or self.recipe.turns or encoded is not None)
 
 
 class _Products(torch.autograd.Function):
@@ -122,7 +145,7 @@ class _Products(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, held: QuantizedWeight, product: FP8Product, shared: FP8Input | None
     ) -> Tensor:
         r = product.recipe
-        ctx.held, ctx.product, ctx.dtypes, ctx.x = held, product, (x.dtype, weight.dtype), None
+        ctx.held, ctx.product, ctx.dtypes, ctx.x = held, product, (x.dtype, gradient_dtype(weight)), None
         if shared is not None:
             ctx.x = shared.made(turned=True) if ctx.needs_input_grad[1] else None
             return scaled_mm(shared.made(turned=False), held.forward)
@@ -148,13 +171,71 @@ class FP8Linear(nn.Linear):
     """y = x Wᵀ + b with products in FP8: the weight stays as it is, a master that the optimizer changes.
 
     The recipe is `tensor`, `delayed`, `row`, `block128` or `mx`; options are `fwd` and `bwd`, element formats of the
-    forward's operands and of gradients, and `scale`.
+    forward's operands and of gradients, and `scale`. `PrimaryWeights` stores the weight in FP8 instead: `weight` is
+    then its data, and `weight_scale` has its scales. A recipe whose blocks are not square has `weight_turned` [in, out]
+    and `weight_turned_scale` as well, the same weight quantized along the other dimension.
     """
+
+    Product: ClassVar[type[FP8Product]] = FP8Product
+    weight_scale: Tensor | None
+    weight_turned: Tensor | None
+    weight_turned_scale: Tensor | None
 
     def __init__(self, ins: int, out: int, name: str, *, bias: bool = False, **options: Any) -> None:
         super().__init__(ins, out, bias=bias)
-        self.product = FP8Product(name, **options)
+        self.product = self.Product(name, **options)
+        for buffer in SCALES:
+            self.register_buffer(buffer, None)
 
     def forward(self, x: Tensor | FP8Input) -> Tensor:
         """x [..., in] -> [..., out]."""
-        return self.product(x, self.weight, self.bias)
+        return self.product(x, self.weight, self.bias, encoded=self.encoded())
+
+    def encoded(self) -> EncodedWeight | None:
+        """The weight where it is stored in FP8. Raises UsageError where a cast to another dtype has spoiled it."""
+        if self.weight_scale is None:
+            return None
+        if self.weight.dtype != self.product.recipe.forward.dtype or self.weight_scale.dtype != torch.float32:
+            raise UsageError(
+                f"a weight that was stored in FP8 was cast to {self.weight.dtype}",
+                "move the net with .to(device), and cast it before its weights are stored in FP8",
+            )
+        if self.weight.requires_grad and self.weight.grad_dtype != torch.float32:
+            self.weight.grad_dtype = torch.float32  # a copied parameter has forgotten it
+        return EncodedWeight(self.weight, self.weight_scale, self.weight_turned, self.weight_turned_scale)
+
+    def store(self, encoded: EncodedWeight) -> None:
+        """Writes the weight in FP8 in place; it must be stored so already."""
+        with torch.no_grad():
+            for name, new in zip(("weight", *SCALES), encoded, strict=True):
+                if new is not None:
+                    getattr(self, name).copy_(new)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """FP8 weights are read into wider ones and the other way round, as long as blocks are the same."""
+        given, r = state_dict.get(prefix + "weight"), self.product.recipe
+        names, errors = [prefix + name for name in ("weight", *SCALES)], rest[-1]
+        if given is not None and given.shape == self.weight.shape and self.weight.device.type != "meta":
+            narrow = given.dtype == r.forward.dtype
+            if narrow and self.weight_scale is None:
+                scale = state_dict.get(names[1])
+                if scale is None or scale.shape != r.weight.count(given.shape):
+                    errors.append(f"{names[0]} is in FP8 with other scales than those of the recipe {r.name}")
+                    return
+                for name in names[1:]:
+                    state_dict.pop(name, None)
+                state_dict[names[0]] = restored(given, scale, r.weight).dequantize()
+            elif not narrow and self.weight_scale is not None:
+                history = prefix + "product.amax"
+                with torch.no_grad():
+                    if history in state_dict:  # that of the given weight, to which this one's number is added
+                        self.product.amax.copy_(state_dict[history])
+                    made = self.product.encode(given.to(self.weight.device), turned=not r.turns)
+                state_dict |= {n: t for n, t in zip(names, made, strict=True) if t is not None}
+                if history in state_dict:
+                    state_dict[history] = self.product.amax.clone()
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+
+
+SCALES = ("weight_scale", "weight_turned", "weight_turned_scale")
+"""Buffers of an FP8Linear whose weight is stored in FP8."""

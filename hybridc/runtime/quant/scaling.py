@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,11 @@ class Scaling:
         """A padded matrix [R, C] as [R / rows, rows, C / columns, columns]."""
         rows, columns = self.rows or max(1, x.shape[0]), self.columns or max(1, x.shape[1])
         return x.reshape(x.shape[0] // rows, rows, x.shape[1] // columns, columns)
+
+    def count(self, shape: Sequence[int]) -> tuple[int, int]:
+        """How many blocks a matrix of this shape has, down and across."""
+        down, across = (-(-side // n) if n else 1 for side, n in zip(shape, (self.rows, self.columns), strict=True))
+        return down, across
 
     def transposed(self) -> Scaling:
         """The same blocks in the transposed matrix."""
