@@ -15,17 +15,17 @@ from hybridc.frontend.overrides import override
 from hybridc.frontend.regions import lower_rules
 from hybridc.frontend.scope import Report
 from hybridc.frontend.selectors import PLACES
+from hybridc.ir.backends import TARGETS
+from hybridc.ir.emit import Emit
 from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
+from hybridc.passes.choices import known_libraries, report_choices, takes_quantized
 from hybridc.passes.fuse import fuse
 from hybridc.passes.pipeline import Timing, run
 from hybridc.passes.precision import assign
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-TARGETS = ("cpu", "cuda:sm80", "cuda:sm90", "cuda:sm100")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Compiled:
         """The emitted `Model`, made in this process; its weights initialised by `seed` unless `init` is false."""
         from hybridc.codegen.loader import load_source
 
-        net: Any = load_source(self.ir.name, self.source["model.py"]).Model()
+        net: Any = load_source(self.ir.name, self.source["model.py"], self.source.get("kernels.py", "")).Model()
         net.ir = self.ir
         if init:
             net.init_weights(seed)
@@ -95,6 +95,7 @@ def analyse(
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
     target: str = "cpu",
+    libraries: Sequence[str] = (),
 ) -> tuple[Module | None, tuple[Timing, ...]]:
     """Everything up to codegen: lowering, passes, precision rules, kernels for targets that run them. Mistakes go to
     `sink`; None where there are any."""
@@ -113,14 +114,15 @@ def analyse(
     if sink.errors:
         return None, timings
     typed = replace(module, precision=rules)
-    later = (("precision", lambda m, s: assign(m, formats, s)),)
+    apart = takes_quantized(target, libraries)
+    later = (("precision", lambda m, s: assign(m, formats, s, apart)),)
     module, more = run(typed, sink, later, passes=passes, print_after=print_after, out=out)
     timings += more
     wanted = target != "cpu" and (passes is None or "fuse" in passes)
     printed = "fuse" in print_after or (wanted and "all" in print_after)
     if sink.errors or not (wanted or printed):
         return module, timings
-    fused, more = run(module, sink, (("fuse", fuse),), print_after=print_after, out=out)
+    fused, more = run(module, sink, (("fuse", lambda m, s: fuse(m, s, apart)),), print_after=print_after, out=out)
     return (fused if wanted else module), timings + more
 
 
@@ -144,6 +146,7 @@ def compile(
     target: str = "cpu",
     mesh: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
+    libraries: Sequence[str] = (),
     passes: Collection[str] | None = None,
     include: Sequence[str | Path] = (),
     print_after: Collection[str] = (),
@@ -151,8 +154,10 @@ def compile(
 ) -> Compiled:
     """Compiles a spec (path, text, AST or built `Model`) for a target.
 
-    `mesh` and `params` override the spec's, `passes` restricts the optional passes, `print_after` names passes whose
-    IR goes to `out` ("all" for each). Raises DiagnosticError with everything that is wrong. Imports no torch.
+    `libraries` may be called by the emitted code, the first of them that can compute a part of an op before kernels of
+    our own ("found" stands for those that are installed here). `mesh` and `params` override the spec's, `passes`
+    restricts the optional passes, `print_after` names passes whose IR goes to `out` ("all" for each). Raises
+    DiagnosticError with everything that is wrong. Imports no torch.
     """
     from hybridc.codegen.package import emit_package
     from hybridc.frontend.document import print_spec
@@ -160,19 +165,24 @@ def compile(
     spec, sink = read(source, include)
     if target not in TARGETS:
         sink.report("HYB601", NO_SPAN, f"there is no target `{target}`", did_you_mean(target, TARGETS))
+    named = known_libraries(libraries, target, sink)
     spec = override(spec, sink, params=params, mesh=mesh)
-    module, timings = analyse(spec, sink, passes=passes, print_after=print_after, out=out, target=target)
+    module, timings = analyse(
+        spec, sink, passes=passes, print_after=print_after, out=out, target=target, libraries=named
+    )
     sink.sort()
     sink.check()
     assert module is not None
-    _not_yet(module, target, sink)
+    _not_yet(module, sink)
+    emit = Emit(target=target, dtype=module.dtype.value, libraries=named)
+    files = emit_package(module, print_spec(spec), emit)
+    report_choices(emit, sink)
     sink.check()
-    files = emit_package(module, print_spec(spec), target=target)
     warnings = tuple(d for d in sink.diagnostics if d.severity == "warning")
     return Compiled(module, spec, files, target, warnings, sink.sources, timings)
 
 
-def _not_yet(module: Module, target: str, sink: Sink) -> None:
+def _not_yet(module: Module, sink: Sink) -> None:
     """Says what a spec asks for that the emitted module does not do: it computes serially, in the default dtype."""
     ranks = [a for a in module.mesh if a.size > 1]
     if ranks:
@@ -191,6 +201,3 @@ def _not_yet(module: Module, target: str, sink: Sink) -> None:
             sink.report("HYB305", NO_SPAN, label, help, severity="warning")
     if module.mtp:
         sink.report("HYB212", NO_SPAN, "`mtp` layers are checked, but cannot be emitted", "leave out `mtp` to compile")
-    if target != "cpu":
-        label = f"{target}: the emitted module is plain torch, without kernels of its own"
-        sink.report("HYB603", NO_SPAN, label, "it runs on that device as it is", severity="warning")

@@ -34,7 +34,9 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
         if params:
             wrong("--set belongs to specs: compile the package again with it")
         try:
-            net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8")).Model()
+            own = source / "kernels.py"
+            kernels = own.read_text(encoding="utf-8") if own.is_file() else ""
+            net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8"), kernels).Model()
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             wrong(f"{source / 'model.py'} is missing or broken ({error}): compile the package again")
         net.init_weights(0)

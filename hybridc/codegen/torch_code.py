@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hybridc.codegen.forward_code import WIDTH, forward_lines
+from hybridc.codegen.forward_code import WIDTH, forward_lines, loss_lines
 from hybridc.codegen.init_code import filler
 from hybridc.codegen.layerwise import Names, Shared, classes
+from hybridc.codegen.place import enter
 from hybridc.ir.emit import ClassBody, Emit, broken, quote
 from hybridc.ir.folding import fold, runs
 from hybridc.ir.graph import Block, Module
@@ -29,6 +30,7 @@ class _File:
     emit: Emit = field(default_factory=Emit)
     classes: list[str] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
+    fused_loss: bool = False
 
     def class_name(self, wanted: str) -> str:
         if wanted in RESERVED or wanted.startswith("ROPE"):
@@ -41,9 +43,10 @@ class _File:
         return name
 
 
-def emit_model(module: Module, origin: str) -> str:
-    """The text of `model.py`. `origin` says in its first line what it was made from."""
-    file = _File(module)
+def emit_model(module: Module, origin: str, emit: Emit | None = None) -> str:
+    """The text of `model.py`. `origin` says in its first line what it was made from, `emit` for which target; it takes
+    down what was used there."""
+    file = _File(module, emit or Emit())
     reserved = {b.name for b in module.blocks}
     file.taken |= reserved | {"Embed", "Head", "Model"}
     shared = classes(module)
@@ -52,16 +55,16 @@ def emit_model(module: Module, origin: str) -> str:
         if shared[block.name].name == block.name:
             _block_class(file, block, shared[block.name].arguments)
     _block_class(file, module.head)
-    file.classes.append(_model_class(module, shared))
+    file.classes.append(_model_class(module, shared, fused_loss=file.fused_loss))
     body = "\n\n\n".join(file.classes)
     named = (broken(f"{name} = {text}", WIDTH + 4) for text, name in file.emit.constants.items())
     constants = "".join(f"{line}\n" for lines in named for line in lines)
-    parts = [*docstring(origin.splitlines()), "", *_imports(body + constants)]
+    parts = [*docstring(origin.splitlines()), "", *_imports(body + constants, file.emit)]
     head = "\n".join(parts)
     return f"{head}\n\n{constants}\n\n{body}\n" if constants else f"{head}\n\n\n{body}\n"
 
 
-def _imports(text: str) -> list[str]:
+def _imports(text: str, emit: Emit) -> list[str]:
     """Import lines for what the text uses."""
     fillers = sorted(
         {
@@ -71,17 +74,23 @@ def _imports(text: str) -> list[str]:
             )
         }
     )
-    lines = ["import torch"] if re.search(r"\btorch\.", text) else []
+    lines = ["from functools import partial", ""] if re.search(r"\bpartial\(", text) else []
+    lines += ["import torch"] if re.search(r"\btorch\.", text) else []
     lines.append("from torch import nn")
     if re.search(r"\bF\.", text):
         lines.append("from torch.nn import functional as F")
     lines.append("")
-    if re.search(r"\bops\.", text):
-        lines.append("from hybridc.runtime import ops")
+    if runtime := [name for name in ("gpu", "ops") if re.search(rf"\b{name}\.", text)]:
+        lines.append(f"from hybridc.runtime import {', '.join(runtime)}")
     lines.append("from hybridc.runtime.context import Context")
     if fillers:
         lines.append(f"from hybridc.runtime.init import {', '.join(fillers)}")
+    named = {u.choice.offer.module for u in emit.uses if u.choice.offer is not None} - {"", "gpu", "ops"}
+    if libraries := [name for name in sorted(named) if re.search(rf"\b{name}\.", text)]:
+        lines.append(f"from hybridc.runtime.libraries import {', '.join(libraries)}")
     lines.append("from hybridc.runtime.module import LanguageModel")
+    if re.search(r"\bkernels\.", text):
+        lines += ["", "from . import kernels"]
     return lines
 
 
@@ -216,7 +225,7 @@ def _block_class(file: _File, block: Block, arguments: Names | None = None) -> N
             continue
         widths = block.widths(node)
         given = {name: argument for (path, name), argument in arguments.items() if path == node.path}
-        file.emit.path, file.emit.formats, file.emit.given = node.path, dict(node.formats), frozenset(given)
+        enter(file.emit, block, node, given)
         for group in _groups(node.path):
             if group not in groups:
                 groups.add(group)
@@ -245,6 +254,9 @@ def _block_class(file: _File, block: Block, arguments: Names | None = None) -> N
         init,
         [f"def forward(self, {', '.join(args)}):", *(f"    {line}" for line in forward_lines(block, file.emit))],
     ]
+    if block.name == "head" and (lines := loss_lines(block, file.emit)):
+        sections.append(["def loss(self, x, targets):", *(f"    {line}" for line in lines)])
+        file.fused_loss = True
     file.classes.append(_class(name, doc, sections))
 
 
@@ -266,7 +278,7 @@ def reads_embedding(module: Module) -> bool:
     return any(a.name == "x0" for b in module.blocks for a in b.args)
 
 
-def _model_class(module: Module, shared: Mapping[str, Shared]) -> str:
+def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bool) -> str:
     """`Model`: embedding, layers in order, head."""
     tied = _tied(module)
     init = ["def __init__(self):", "    super().__init__()", "    self.embed = Embed()"]
@@ -286,7 +298,7 @@ def _model_class(module: Module, shared: Mapping[str, Shared]) -> str:
         "    x = x0 = self.embed(ctx.input_ids)" if uses_x0 else "    x = self.embed(ctx.input_ids)",
         "    for i, layer in enumerate(self.layers):",
         f"        {layer}",
-        "    return ctx.output(self.head(x), labels)",
+        f"    return ctx.{'output_of(self.head, x, labels)' if fused_loss else 'output(self.head(x), labels)'}",
     ]
     sections = [init, forward]
     if tied:

@@ -92,5 +92,9 @@ def _sizes(module: Module) -> dict[str, int | bool]:
 def with_transformers(source: Mapping[str, str], module: Module, token_ids: Mapping[str, object]) -> dict[str, str]:
     """A package's files and those for transformers, which the manifest lists."""
     files = transformers_files(module, token_ids)
+    if "kernels.py" in source:
+        modeling = f"modeling_{module.name}.py"
+        copied = "from .kernels import VARIANTS  # noqa: F401 (transformers copies what is imported here)\n"
+        files[modeling] = files[modeling].replace("from .model import", f"{copied}from .model import")
     manifest = json.loads(source["manifest.json"]) | {"transformers": sorted(files)}
     return {**source, "manifest.json": json.dumps(manifest, indent=2) + "\n", **files}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hybridc.codegen.triton.derive import Pair, pair
@@ -45,7 +45,7 @@ def emit_kernels(uses: Iterable[Use], origin: str, groups: Mapping[str, Group] =
     It imports torch, triton and the runtime. Raises KeyError for a name that is no group's.
     """
     by_name: dict[str, list[Use]] = {}
-    for use in uses:
+    for use in _closed(uses, groups):
         by_name.setdefault(use.name, []).append(use)
     parts: list[str] = []
     forms: list[str] = []
@@ -64,9 +64,11 @@ def emit_kernels(uses: Iterable[Use], origin: str, groups: Mapping[str, Group] =
     parts.append("\n".join([*variants, '"""What is compiled ahead of time."""']))
     body = "\n\n\n".join(parts)
     taken = sorted(set(SHARED.findall(body)), key=lambda n: (n[0].islower(), n))
+    stored = "Stored(" in body
     lines = [
         f'"""{origin}"""',
         "",
+        *(["from functools import partial", ""] if stored else []),
         "import torch",
         "import triton",
         "import triton.language as tl",
@@ -75,8 +77,28 @@ def emit_kernels(uses: Iterable[Use], origin: str, groups: Mapping[str, Group] =
         "from hybridc.runtime.kernels.rowwise import (",
         *(f"    {name}," for name in taken),
         ")",
+        *(["from hybridc.runtime.kernels.stored import Stored"] if stored else []),
     ]
     return "\n".join([*lines, "", "", body, ""])
+
+
+def _closed(uses: Iterable[Use], groups: Mapping[str, Group]) -> Iterator[Use]:
+    """The uses, each once, with those of the groups that make quantized results anew."""
+    seen: list[Use] = []
+    for use in uses:
+        wanted = [use]
+        if use.name not in ROUTERS:
+            names = (use.name, derived(use.name, groups).again)
+            wanted = [_narrowed(use, derived(name, groups)) for name in names if name]
+        for one in wanted:
+            if one not in seen:
+                seen.append(one)
+                yield one
+
+
+def _narrowed(use: Use, group: Group) -> Use:
+    """The use of a group on the same rows, with the constants that it has."""
+    return replace(use, name=group.name, constants={c: use.constants[c] for c in group.constants})
 
 
 def _forms(group: Group, made: Pair, use: Use) -> list[str]:

@@ -193,7 +193,7 @@ class Body:
         bound = bind(expr, scope, self.report)
         operands = (x, *(self.apply(e, scope, x) for _, e in bound.operands))
         kind = type(bound.op)
-        owns = kind.leaf is not Op.leaf or kind.body is not Op.body
+        owns = kind.constructor is not Op.constructor or kind.body is not Op.body
         path = self.claim(name or expr.func, label=label) if owns else ""
         return self.emit(bound.op, operands, path, expr.span, spans=bound.spans, text=print_expr(expr))
 

@@ -10,8 +10,8 @@ from hybridc.diagnostics import Sink, Span
 
 MODULE_NAMES = frozenset(
     """
-    torch nn F ops Context LanguageModel Model Embed Head ROPE a_log a_log_range dt_bias softplus_decay normal uniform
-    ones zeros
+    torch nn F ops gpu kernels partial te mamba_ssm causal_conv1d fla flash_attn Context LanguageModel Model Embed Head
+    ROPE a_log a_log_range constant dt_bias softplus_decay normal ternary uniform ones zeros
     """.split()  # noqa: SIM905
 )
 """What stands at the top of every emitted model.py."""
@@ -25,14 +25,14 @@ ATTRIBUTES = frozenset(
     register_full_backward_pre_hook register_load_state_dict_post_hook register_load_state_dict_pre_hook
     register_module register_parameter register_state_dict_post_hook register_state_dict_pre_hook requires_grad_
     set_extra_state set_submodule share_memory state_dict to to_empty train training type xpu zero_grad INIT FP32
-    tie_weights init_weights new_cache
+    tie_weights init_weights new_cache loss
     """.split()  # noqa: SIM905
 )
 """Attributes of torch.nn.Module and of emitted classes, which a submodule must not hide."""
 
 LOCALS = frozenset(
     """
-    self x x0 ids layer ctx state cache i labels input_ids device dtype batch max_len
+    self x x0 ids layer ctx state cache i labels input_ids device dtype batch max_len targets
     """.split()  # noqa: SIM905
 )
 """Names with a meaning of their own inside a block."""

@@ -4,10 +4,14 @@ classes."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
+from hybridc.diagnostics import NO_SPAN, Span
+from hybridc.ir.backends import Choice, choose
 from hybridc.ir.formats import parse
+from hybridc.ir.kernels import Kernel
 
 ATOM, MUL, ADD = 3, 2, 1
 """How tightly a piece of text binds: names and calls, products, sums."""
@@ -42,43 +46,90 @@ class ClassBody:
     inner: tuple[tuple[str, ClassBody], ...] = ()
 
 
+@dataclass(frozen=True)
+class Use:
+    """A part of an op, who computes it, and where: the op's kind, and where the spec calls it."""
+
+    op: str
+    span: Span
+    choice: Choice
+
+
 @dataclass
 class Emit:
-    """What ops share while one file is emitted: the named constants above its classes, by the text that makes them.
+    """What ops share while one file is emitted: the named constants above its classes, by the text that makes them,
+    who computes parts on the `target`, of which `libraries` may be asked, and the `uses` that have been written.
 
-    `path` is the submodule path of the op whose body is being written, below its block, `formats` the number formats of
-    its projections, `given` those of its attributes that are arguments of its class.
+    `path` is the submodule path of the op whose body is being written, below its block, `kind` and `span` what it is
+    and where the spec calls it, `formats` the number formats of its projections, `given` those of its attributes that
+    are arguments of its class, `inner` the generated kernels of its parts, by name, with what each is called with (""
+    for an op that is computed with others).
     """
 
+    target: str = "cpu"
+    dtype: str = "fp32"
+    libraries: Sequence[str] = ()
     constants: dict[str, str] = field(default_factory=dict)
+    uses: list[Use] = field(default_factory=list)
     path: str = ""
-    formats: dict[str, str] = field(default_factory=dict)
+    kind: str = ""
+    span: Span = NO_SPAN
+    formats: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+    inner: Mapping[str, tuple[str, Kernel | None]] = field(default_factory=dict)
 
     def number(self, name: str, value: float) -> str:
         """An attribute of the op being written: a literal, or what the class is given where layers differ in it."""
         return f"self.{name}" if name in self.given else lit(value)
 
+    def part(self, name: str, **facts: object) -> str:
+        """What emitted code calls for a part of the op being written, by its name in `ir.backends`; `facts` are those
+        that backends ask for."""
+        choice = choose(name, {"dtype": self.dtype, **facts}, self.target, self.libraries)
+        self.uses.append(Use(self.kind, self.span, choice))
+        return choice.offer.text if choice.offer is not None else name
+
+    def serves(self, name: str) -> bool:
+        """Whether there is anyone to compute a part on the target."""
+        return choose(name, {}, self.target, self.libraries).offer is not None
+
+    def generated(self, part: str, *arguments: str) -> str:
+        """A call of the generated kernel for a part of the op being written, "" where there is none."""
+        name, kernel = self.inner.get(part, ("", None))
+        if kernel is None:
+            return ""
+        return call(f"kernels.{name}", *arguments, **kernel.options())
+
     def linear(self, name: str, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> str:
         """The constructor of the projection `name` of the op being written: torch's, or that of the number format which
         a precision rule gives it. `parts` are the rows of the projections fused in it."""
         format = parse(self.formats.get(name, ""))
+        facts: dict[str, object] = {"ins": ins, "out": out, "bias": bias}
         if format is None:
-            return call("nn.Linear", ins, out, bias=bias)
+            return call(self.part("linear", **facts), ins, out, bias=bias)
         if format.name == "fp8":
-            return call("ops.FP8Linear", ins, out, *format.arguments(), bias=bias)
+            made = self.part("fp8_linear", **facts, recipe=format.recipe, **dict(format.options))
+            return call(made, ins, out, *format.arguments(), bias=bias)
         fused = {"parts": f"({', '.join(map(str, parts))})"} if len(parts) > 1 else {}
-        return call("ops.PackedBitLinear" if format.packed else "ops.BitLinear", ins, out, bias=bias, **fused)
+        made = self.part("packed_bit_linear" if format.packed else "bit_linear", **facts)
+        return call(made, ins, out, bias=bias, **fused)
 
     def product(self, name: str) -> str:
         """What multiplies with the weight `name` of the op being written, "" for plain products."""
         format = parse(self.formats.get(name, ""))
-        return format.product if format is not None else ""
+        if format is None:
+            return ""
+        if format.name == "bitnet":
+            return f"{self.part('bit_product')}()"
+        made = self.part("fp8_product", recipe=format.recipe, **dict(format.options))
+        return call(made, *format.arguments())
 
     def below(self, name: str) -> Emit:
         """The same for a composite part of the op being written."""
-        inside = {k.removeprefix(f"{name}."): v for k, v in self.formats.items() if k.startswith(f"{name}.")}
-        return replace(self, formats=inside)
+        start = f"{name}."
+        formats = {k.removeprefix(start): v for k, v in self.formats.items() if k.startswith(start)}
+        inner = {k.removeprefix(start): v for k, v in self.inner.items() if k.startswith(start)}
+        return replace(self, formats=formats, inner=inner)
 
     def constant(self, stem: str, text: str) -> str:
         """The name of the module-level constant that is `text`; numbered from the second one of a stem on."""
@@ -122,13 +173,29 @@ def call(function: str, *args: object, **kwargs: object) -> str:
 
 
 def broken(line: str, width: int = 104) -> list[str]:
-    """A line that is one call or assigns one, its arguments on a line of their own where it is longer than `width`; a
+    """A line that is one call or assigns one, its arguments on lines of their own where it is longer than `width`; a
     comment goes behind the bracket. Other long lines stay as they are."""
     code, _, comment = line.partition("  # ")
     head, _, rest = code.partition("(")
     if len(line) <= width or not _closes_at_end(rest):
         return [line]
-    return [f"{head}(" + (f"  # {comment}" if comment else ""), f"    {rest[:-1]}", ")"]
+    inside = f"    {rest[:-1]}"
+    rows = [inside] if len(inside) <= width else [f"    {row}" for row in _filled(rest[:-1], width - 4)]
+    return [f"{head}(" + (f"  # {comment}" if comment else ""), *rows, ")"]
+
+
+def _filled(text: str, width: int) -> list[str]:
+    """Arguments on as few lines as hold them, each with its comma."""
+    rows, depth, start = [""], 0, 0
+    for n, character in enumerate(f"{text},"):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            piece = f"{text[start:n].strip()},"
+            if rows[-1] and len(rows[-1]) + 1 + len(piece) > width:
+                rows.append("")
+            rows[-1] += (" " if rows[-1] else "") + piece
+            start = n + 1
+    return rows
 
 
 def _closes_at_end(rest: str) -> bool:

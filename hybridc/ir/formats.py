@@ -35,11 +35,6 @@ class Format:
         """The format of what enters the products: the same whichever way weights are kept."""
         return Format(self.name) if self.packed else self
 
-    @property
-    def product(self) -> str:
-        """The constructor of the module that multiplies with weights which are not its own."""
-        return "ops.BitProduct()" if self.name == "bitnet" else f"ops.FP8Product({', '.join(self.arguments())})"
-
     def arguments(self) -> list[str]:
         """The recipe and the options as arguments of an emitted constructor."""
         return [f'"{self.recipe}"', *(f'{k}="{v}"' for k, v in self.options)]

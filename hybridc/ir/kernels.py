@@ -31,6 +31,10 @@ class Kernel:
         """The kernel for a part of a larger op."""
         return replace(self, part=part, into=into)
 
+    def options(self) -> dict[str, float | int | bool]:
+        """The numbers that it is called with."""
+        return {**dict(self.constants), **({"segments": self.segments} if self.segments else {})}
+
 
 def inside(
     name: str,

@@ -3,18 +3,19 @@ another."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from hybridc.diagnostics import Sink
-from hybridc.ir.formats import parse
+from hybridc.ir.formats import Format, parse
 from hybridc.ir.graph import Block, Module, Node
-from hybridc.ir.kernels import entangled, quantized
+from hybridc.ir.kernels import Kernel, entangled, quantized
 from hybridc.ir.ops.basic import Add, Scale
 from hybridc.ir.ops.norms import LayerNorm, RMSNorm
 from hybridc.ir.ops.quantize import Quantize
 
 
-def fuse(module: Module, sink: Sink) -> Module:
+def fuse(module: Module, sink: Sink, apart: Callable[[Format], bool] = lambda _: True) -> Module:
     """Names the generated kernel of each node that has one, and those of the parts of larger ops.
 
     In and out: typed modules; run behind `precision`, which puts in the `quantize` that a norm's kernel takes over. A
@@ -22,9 +23,9 @@ def fuse(module: Module, sink: Sink) -> Module:
     and a `scale` of what is added, and with the `quantize` that alone reads it; else with the sum that alone reads it.
     Inside an op, a result that only one projection reads is stored in that projection's format. A group's values are
     rounded where they are stored, and not in between. Nodes keep their ops: what has no use for kernels can ignore the
-    names.
+    names. `apart` says of a format whether its products take what is quantized already.
     """
-    fused = {name: _block(block) for name, block in module.by_name.items()}
+    fused = {name: _Fusion(block, apart).run() for name, block in module.by_name.items()}
     return replace(
         module,
         embed=fused[module.embed.name],
@@ -33,8 +34,9 @@ def fuse(module: Module, sink: Sink) -> Module:
     )
 
 
-def _block(block: Block) -> Block:
-    return _Fusion(block).run()
+def whole(kernel: Kernel | None) -> bool:
+    """Whether a kernel sees a row at a time, as a quantized result's scales need it, and not one of its segments."""
+    return kernel is None or kernel.segments <= 1
 
 
 @dataclass
@@ -42,6 +44,7 @@ class _Fusion:
     """The groups of a block in the making: kernels, and the nodes that each computes."""
 
     block: Block
+    apart: Callable[[Format], bool]
     groups: list[tuple[str, tuple[Node, ...]]] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
 
@@ -79,9 +82,14 @@ class _Fusion:
         found = self.readers.get(node.name, [])
         return found[0] if len(found) == 1 and node.name != self.block.result else None
 
+    def kernel(self, node: Node) -> Kernel | None:
+        """The kernel of a node's whole op."""
+        return next((k for k in node.op.kernels(self.block.widths(node)) if not k.part), None)
+
     def own(self, node: Node) -> str:
-        """The kernel of a node's whole op, or ""."""
-        return next((k.name for k in node.op.kernels(self.block.widths(node)) if not k.part), "")
+        """The name of the kernel of a node's whole op, or ""."""
+        kernel = self.kernel(node)
+        return kernel.name if kernel is not None else ""
 
     def norm_of_sum(self, node: Node) -> None:
         """A norm, the sum that it reads, and what else goes with them."""
@@ -107,7 +115,7 @@ class _Fusion:
     def stored(self, kernel: str, *members: Node) -> None:
         """A group with the `quantize` that alone reads its last value, if there is one that a kernel can do."""
         reader = self.only_reader(members[-1])
-        if reader is not None and isinstance(reader.op, Quantize):
+        if reader is not None and isinstance(reader.op, Quantize) and whole(self.kernel(members[-1])):
             name = quantized(kernel, reader.op.made())
             if name != kernel:
                 kernel, members = name, (*members, reader)
@@ -135,6 +143,7 @@ class _Fusion:
         out = []
         for kernel in node.op.kernels(self.block.widths(node)):
             if kernel.part:
-                name = quantized(kernel.name, parse(formats.get(kernel.into, ""))) if kernel.into else kernel.name
+                into = parse(formats.get(kernel.into, "")) if kernel.into and whole(kernel) else None
+                name = quantized(kernel.name, into if into is not None and self.apart(into) else None)
                 out.append((kernel.part, name))
         return tuple(out)

@@ -5,11 +5,11 @@ A block whose layers differ in formats is specialised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hybridc.diagnostics import NO_SPAN, Sink
-from hybridc.ir.formats import parse
+from hybridc.ir.formats import Format, parse
 from hybridc.ir.graph import Block, Layer, Module, Node
 from hybridc.ir.ops.quantize import Quantize
 from hybridc.passes.simplify import simplify
@@ -18,12 +18,15 @@ Place = tuple[int, tuple[str, ...]]
 """A module: its layer, -1 in the embedding and the head, and its path from the root."""
 
 
-def assign(module: Module, formats: Mapping[Place, str], sink: Sink) -> Module:
+def assign(
+    module: Module, formats: Mapping[Place, str], sink: Sink, apart: Callable[[Format], bool] = lambda _: True
+) -> Module:  # fmt: skip
     """Gives each projection the format that the rules have for it.
 
     In: a typed module and the rules' formats by place. Out: the same computation, with quantized products where a
     format says so. Norms, routers, convolutions, embeddings and state parameters are no projections, and the head is
-    one only where a rule names it (globs do not). Reports occurrences of shared weights in different formats (HYB307).
+    one only where a rule names it (globs do not). `apart` says of a format whether its products take what is quantized
+    already; those of a library may not. Reports occurrences of shared weights in different formats (HYB307).
     """
     emitted = {place: f for place, f in formats.items() if parse(f) is not None}
     if not emitted:
@@ -51,11 +54,12 @@ def assign(module: Module, formats: Mapping[Place, str], sink: Sink) -> Module:
             sink.report("HYB307", NO_SPAN, label, f"give all occurrences of `{block.name}` one format")
         layers.append(replace(layer, block=made[key]))
     head = replace(module.head, nodes=_nodes(module.head, ("head",), -1, emitted))
-    made_module = replace(module, blocks=tuple(map(_quantized, blocks)), layers=tuple(layers), head=_quantized(head))
+    quantized = tuple(_quantized(block, apart) for block in blocks)
+    made_module = replace(module, blocks=quantized, layers=tuple(layers), head=_quantized(head, apart))
     return simplify(made_module, sink)
 
 
-def _quantized(block: Block) -> Block:
+def _quantized(block: Block, apart: Callable[[Format], bool]) -> Block:
     """The block with a `quantize` in front of each op that reads its operand by products of one format alone.
 
     Ops that quantize inside stay as they are: those that read the operand otherwise too (a router), whose products are
@@ -67,7 +71,7 @@ def _quantized(block: Block) -> Block:
         made = {parse(given.get(part, "")) for part in node.op.entries(block.widths(node))}
         formats = {format.of_input if format is not None else None for format in made}
         format = formats.pop() if len(formats) == 1 else None
-        if format is not None and format.shared:
+        if format is not None and format.shared and apart(format):
             first, *others = node.operands
             name = f"{node.name}_quantized"
             nodes.append(Node(name, Quantize.of(format), (first,), type=block.types[first], span=node.span))

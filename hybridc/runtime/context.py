@@ -7,7 +7,7 @@ of real tokens with a document for each part, so that no op knows of padding: a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -40,20 +40,27 @@ class PackedSeq:
             raise UsageError("cu_seqlens falls somewhere", "give the offsets in rising order")
 
 
-@dataclass
 class Output:
     """What a forward returns.
 
     `logits` [B, S, vocab]; `ce_loss`, the mean cross entropy over labels other than -100, shifted by one; `loss`, that
     plus the auxiliary losses that the spec gives a coefficient; `targets`, how many labels the mean is over; `aux`,
-    router losses and statistics by name (none from a forward that only fills a cache).
+    router losses and statistics by name (none from a forward that only fills a cache). Logits may be given as what
+    computes them: where a kernel makes the loss without them, they are made when they are asked for.
     """
 
-    logits: Tensor
-    loss: Tensor | None = None
-    ce_loss: Tensor | None = None
-    targets: Tensor | None = None
-    aux: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, logits: Tensor | Callable[[], Tensor], aux: dict[str, Any] | None = None) -> None:
+        self._logits = logits
+        self.loss: Tensor | None = None
+        self.ce_loss: Tensor | None = None
+        self.targets: Tensor | None = None
+        self.aux: dict[str, Any] = {} if aux is None else aux
+
+    @property
+    def logits(self) -> Tensor:
+        if not isinstance(self._logits, Tensor):
+            self._logits = self._logits()
+        return self._logits
 
 
 @dataclass
@@ -168,7 +175,7 @@ class Context:
         # a token's place in the row, less its document's start, plus that document's past
         shift = [p - start for p, start in zip(self.past, self.borders, strict=False)]
         counts = torch.tensor(self.lengths, device=device)
-        shifts = torch.tensor(shift, device=device).repeat_interleave(counts)
+        shifts = torch.tensor(shift, device=device).repeat_interleave(counts, output_size=sum(self.lengths))
         return (torch.arange(self.input_ids.shape[1], device=device) + shifts)[None]
 
     def rope(self, rope: Rope) -> Tables:
@@ -178,13 +185,25 @@ class Context:
             self._ropes[rope] = rope.tables(self.positions, lengths)
         return self._ropes[rope]
 
+    def rope_rows(self, rope: Rope) -> tuple[Tensor, Tensor]:
+        """cos and sin of each token, [B, S, dim / 2] fp32 one after the other in memory, as kernels take them."""
+
+        def make() -> tuple[Tensor, Tensor]:
+            rows = self.input_ids.shape[0]
+            cos, sin = (t[:, :, 0].expand(rows, -1, -1).contiguous() for t in self.rope(rope)[:2])
+            return cos, sin
+
+        made: tuple[Tensor, Tensor] = self.plan(("rope rows", rope), make)
+        return made
+
     def _document_lengths(self) -> Tensor:
         """For each token, how many its document has by now: [1 or B, S]."""
         device = self.input_ids.device
         total = torch.tensor([n + p for n, p in zip(self.lengths, self.past, strict=True)], device=device)
         if self.borders is None:
             return total[:, None]
-        return total.repeat_interleave(torch.tensor(self.lengths, device=device))[None]
+        counts = torch.tensor(self.lengths, device=device)
+        return total.repeat_interleave(counts, output_size=sum(self.lengths))[None]
 
     def plan(self, key: object, make: Callable[[], Any]) -> Any:
         """An index plan that several layers share, made once a forward."""
@@ -206,13 +225,27 @@ class Context:
 
     def output(self, logits: Tensor, labels: Tensor | None = None) -> Output:
         """The layers' logits [B, S, vocab] or [1, T, vocab] to what the caller gets; ends the cache's step."""
-        aux = self._aux() if labels is not None or self.cache is None else {}
-        out = Output(self._unpacked(logits), aux=aux)
+        out = Output(self._unpacked(logits), self._aux_of(labels))
+        return self._finished(out, labels, lambda targets: token_cross_entropy(logits.flatten(0, 1), targets.flatten()))
+
+    def output_of(self, head: Any, x: Tensor, labels: Tensor | None = None) -> Output:
+        """As `output`, of the module that makes logits of x [B, S, D]; with labels its `loss(x, targets)` gives the
+        mean cross entropy, and logits are made when they are asked for."""
+        if labels is None:
+            return self.output(head(x))
+        out = Output(lambda: self._unpacked(head(x)), self._aux_of(labels))
+        return self._finished(out, labels, lambda targets: head.loss(x, targets.view(x.shape[:2])))
+
+    def _aux_of(self, labels: Tensor | None) -> dict[str, Any]:
+        return self._aux() if labels is not None or self.cache is None else {}
+
+    def _finished(self, out: Output, labels: Tensor | None, loss: Callable[[Tensor], Tensor]) -> Output:
+        """The output with losses of targets [T], if there are labels."""
         if labels is not None:
             targets = self._targets(labels)
-            out.ce_loss = token_cross_entropy(logits.flatten(0, 1), targets)
+            out.ce_loss = loss(targets)
             out.targets = (targets != -100).sum()
-            out.loss = out.ce_loss + sum(aux[name] for name in ("aux_loss", "z_loss") if name in aux)
+            out.loss = out.ce_loss + sum(out.aux[name] for name in ("aux_loss", "z_loss") if name in out.aux)
         if self.cache is not None:
             self.cache.advance(self.lengths)
         return out

@@ -52,7 +52,7 @@ class MambaSsm(nn.Module):
 
     def forward(self, x, ctx, state=None):
         z, xbc, dt = self.in_proj(x).split((8192, 8448, 128), dim=-1)
-        u, b, c = F.silu(self.conv(xbc, ctx, state)).split((8192, 128, 128), dim=-1)
+        u, b, c = self.conv(xbc, ctx, state, silu=True).split((8192, 128, 128), dim=-1)
         dt = F.softplus(dt.float() + self.dt_bias)
         a = -self.A_log.float().exp()
         u, b, c = u.unflatten(-1, (128, 64)), b.unflatten(-1, (1, 128)), c.unflatten(-1, (1, 128))

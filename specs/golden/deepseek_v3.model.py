@@ -55,10 +55,9 @@ class DenseAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q = self.q_up(self.q_norm(self.q_down(x))).unflatten(-1, (128, 192))
         latent, k_shared = self.kv_down(x).split((512, 64), dim=-1)
-        k_shared = k_shared.unsqueeze(-2)  # one head's, for all
         latent = self.kv_norm(latent)
         q, q_rope = q.split((128, 64), dim=-1)
-        q_rope, k_shared = ops.rope(q_rope, k_shared, ctx.rope(ROPE))
+        q_rope, k_shared = ops.rope(q_rope, k_shared.unsqueeze(-2), ctx.rope(ROPE))
         q = torch.cat((q, q_rope), dim=-1)
         y = ops.latent_attention(
             q, latent, k_shared, self.kv_up.weight, ctx, state,
@@ -127,10 +126,9 @@ class SparseAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q = self.q_up(self.q_norm(self.q_down(x))).unflatten(-1, (128, 192))
         latent, k_shared = self.kv_down(x).split((512, 64), dim=-1)
-        k_shared = k_shared.unsqueeze(-2)  # one head's, for all
         latent = self.kv_norm(latent)
         q, q_rope = q.split((128, 64), dim=-1)
-        q_rope, k_shared = ops.rope(q_rope, k_shared, ctx.rope(ROPE))
+        q_rope, k_shared = ops.rope(q_rope, k_shared.unsqueeze(-2), ctx.rope(ROPE))
         q = torch.cat((q, q_rope), dim=-1)
         y = ops.latent_attention(
             q, latent, k_shared, self.kv_up.weight, ctx, state,
@@ -175,7 +173,8 @@ class SparseMoe(nn.Module):
     def forward(self, x, ctx):
         logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(
-            logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4, scaling=2.5
+            logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4,
+            scaling=2.5,
         )
         ctx.router_stats("moe", logits, ids, experts=256, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids) + self.shared(x)

@@ -51,7 +51,7 @@ class SsmMamba2(nn.Module):
 
     def forward(self, x, ctx, state=None):
         z, xbc, dt = self.in_proj(x).split((320, 384, 10), dim=-1)
-        u, b, c = F.silu(self.conv(xbc, ctx, state)).split((320, 32, 32), dim=-1)
+        u, b, c = self.conv(xbc, ctx, state, silu=True).split((320, 32, 32), dim=-1)
         dt = F.softplus(dt.float() + self.dt_bias)
         a = -self.A_log.float().exp()
         u, b, c = u.unflatten(-1, (10, 32)), b.unflatten(-1, (1, 32)), c.unflatten(-1, (1, 32))
@@ -172,7 +172,7 @@ class SsmMoeMamba2(nn.Module):
 
     def forward(self, x, ctx, state=None):
         z, xbc, dt = self.in_proj(x).split((320, 384, 10), dim=-1)
-        u, b, c = F.silu(self.conv(xbc, ctx, state)).split((320, 32, 32), dim=-1)
+        u, b, c = self.conv(xbc, ctx, state, silu=True).split((320, 32, 32), dim=-1)
         dt = F.softplus(dt.float() + self.dt_bias)
         a = -self.A_log.float().exp()
         u, b, c = u.unflatten(-1, (10, 32)), b.unflatten(-1, (1, 32)), c.unflatten(-1, (1, 32))

@@ -75,7 +75,7 @@ class HSsm(nn.Module):
         xbc = torch.cat((0.25 * u, 0.3535533905932738 * b, 0.5 * c), dim=-1)
         z = 0.3535533905932738 * z
         dt = 0.3535533905932738 * dt
-        u, b, c = F.silu(self.conv(xbc, ctx, state)).split((1536, 128, 128), dim=-1)
+        u, b, c = self.conv(xbc, ctx, state, silu=True).split((1536, 128, 128), dim=-1)
         dt = F.softplus(dt.float() + self.dt_bias)
         a = -self.A_log.float().exp()
         u, b, c = u.unflatten(-1, (24, 64)), b.unflatten(-1, (1, 128)), c.unflatten(-1, (1, 128))

@@ -54,7 +54,7 @@ class MambaSsm(nn.Module):
 
     def forward(self, x, ctx, state=None):
         u, z = self.in_proj(x).chunk(2, dim=-1)
-        u = F.silu(self.conv(u, ctx, state))
+        u = self.conv(u, ctx, state, silu=True)
         dt, b, c = self.x_proj(u).split((256, 16, 16), dim=-1)
         dt, b, c = self.dt_norm(dt), self.B_norm(b), self.C_norm(c)
         dt = F.softplus(F.linear(dt, self.dt_proj.weight).float() + self.dt_proj.bias)
@@ -125,7 +125,7 @@ class MambaMoeSsm(nn.Module):
 
     def forward(self, x, ctx, state=None):
         u, z = self.in_proj(x).chunk(2, dim=-1)
-        u = F.silu(self.conv(u, ctx, state))
+        u = self.conv(u, ctx, state, silu=True)
         dt, b, c = self.x_proj(u).split((256, 16, 16), dim=-1)
         dt, b, c = self.dt_norm(dt), self.B_norm(b), self.C_norm(c)
         dt = F.softplus(F.linear(dt, self.dt_proj.weight).float() + self.dt_proj.bias)

@@ -51,7 +51,7 @@ class KdaDenseKda(nn.Module):
 
     def forward(self, x, ctx, state=None):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 128, 128), dim=-1)
-        q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
+        q, k, v = (t.unflatten(-1, (32, 128)) for t in self.conv(qkv, ctx, state, silu=True).chunk(3, dim=-1))
         f = (self.f_up(f).float() + self.dt_bias).unflatten(-1, (32, 128))
         y = ops.gated_delta_rule(
             q, k, v, -self.A_log.float().exp()[:, None] * F.softplus(f), b.float().sigmoid(), ctx, state
@@ -119,7 +119,7 @@ class KdaSparseKda(nn.Module):
 
     def forward(self, x, ctx, state=None):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 128, 128), dim=-1)
-        q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
+        q, k, v = (t.unflatten(-1, (32, 128)) for t in self.conv(qkv, ctx, state, silu=True).chunk(3, dim=-1))
         f = (self.f_up(f).float() + self.dt_bias).unflatten(-1, (32, 128))
         y = ops.gated_delta_rule(
             q, k, v, -self.A_log.float().exp()[:, None] * F.softplus(f), b.float().sigmoid(), ctx, state
@@ -210,8 +210,8 @@ class AttnSparseAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q = self.q(x).unflatten(-1, (32, 192))
         latent, k_shared = self.kv_down(x).split((512, 64), dim=-1)
-        k_shared = k_shared.unsqueeze(-2)  # one head's, for all
         latent = self.kv_norm(latent)
+        k_shared = k_shared.unsqueeze(-2)  # one head's, for all
         y = ops.latent_attention(
             q, latent, k_shared, self.kv_up.weight, ctx, state,
             value_dim=128, scale=0.07216878364870322,

@@ -50,7 +50,7 @@ class KdaDenseKda(nn.Module):
 
     def forward(self, x, ctx, state=None):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 4096, 4096), dim=-1)
-        q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
+        q, k, v = (t.unflatten(-1, (32, 128)) for t in self.conv(qkv, ctx, state, silu=True).chunk(3, dim=-1))
         f = (f.float() + self.dt_bias).unflatten(-1, (32, 128))
         y = ops.gated_delta_rule(
             q, k, v, -5.0 * (self.A_log.float().exp()[:, None] * f).sigmoid(), b.float().sigmoid(), ctx, state
@@ -115,7 +115,7 @@ class KdaSparseKda(nn.Module):
 
     def forward(self, x, ctx, state=None):
         qkv, b, f, z = self.in_proj(x).split((12288, 32, 4096, 4096), dim=-1)
-        q, k, v = (t.unflatten(-1, (32, 128)) for t in F.silu(self.conv(qkv, ctx, state)).chunk(3, dim=-1))
+        q, k, v = (t.unflatten(-1, (32, 128)) for t in self.conv(qkv, ctx, state, silu=True).chunk(3, dim=-1))
         f = (f.float() + self.dt_bias).unflatten(-1, (32, 128))
         y = ops.gated_delta_rule(
             q, k, v, -5.0 * (self.A_log.float().exp()[:, None] * f).sigmoid(), b.float().sigmoid(), ctx, state
@@ -159,7 +159,8 @@ class KdaSparseMoe(nn.Module):
     def forward(self, x, ctx):
         logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(
-            logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4, scaling=2.5
+            logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4,
+            scaling=2.5,
         )
         ctx.router_stats("moe", logits, ids, experts=512, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids) + self.shared(x)
@@ -209,10 +210,9 @@ class AttnSparseAttn(nn.Module):
     def forward(self, x, ctx, state=None):
         q = self.q(x).unflatten(-1, (32, 192))
         latent, k_shared = self.kv_down(x).split((512, 64), dim=-1)
-        k_shared = k_shared.unsqueeze(-2)  # one head's, for all
         latent = self.kv_norm(latent)
         q, q_rope = q.split((128, 64), dim=-1)
-        q_rope, k_shared = ops.rope(q_rope, k_shared, ctx.rope(ROPE))
+        q_rope, k_shared = ops.rope(q_rope, k_shared.unsqueeze(-2), ctx.rope(ROPE))
         q = torch.cat((q, q_rope), dim=-1)
         y = ops.latent_attention(
             q, latent, k_shared, self.kv_up.weight, ctx, state,
@@ -258,7 +258,8 @@ class AttnSparseMoe(nn.Module):
     def forward(self, x, ctx):
         logits = ops.router_logits(x, self.router.weight)
         weights, ids = ops.sigmoid_topk(
-            logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4, scaling=2.5
+            logits, 8, renormalize=True, eps=1e-20, bias=self.correction_bias, groups=8, top_groups=4,
+            scaling=2.5,
         )
         ctx.router_stats("moe", logits, ids, experts=512, aux_coef=0.0, z_coef=0.0)
         return self.experts(x, weights.to(x.dtype), ids) + self.shared(x)

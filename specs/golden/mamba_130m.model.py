@@ -51,7 +51,7 @@ class MSsm(nn.Module):
 
     def forward(self, x, ctx, state=None):
         u, z = self.in_proj(x).chunk(2, dim=-1)
-        u = F.silu(self.conv(u, ctx, state))
+        u = self.conv(u, ctx, state, silu=True)
         dt, b, c = self.x_proj(u).split((48, 16, 16), dim=-1)
         dt = F.softplus(F.linear(dt, self.dt_proj.weight).float() + self.dt_proj.bias)
         y = ops.selective_scan(u, dt, -self.A_log.float().exp(), b, c, self.D, ctx, state)

@@ -50,7 +50,7 @@ class DeltaDelta(nn.Module):
 
     def forward(self, x, ctx, state=None):
         qkv, z, b, a = self.in_proj(x).split((11520, 5760, 30, 30), dim=-1)
-        q, k, v = F.silu(self.conv(qkv, ctx, state)).split((2880, 2880, 5760), dim=-1)
+        q, k, v = self.conv(qkv, ctx, state, silu=True).split((2880, 2880, 5760), dim=-1)
         q, k, v = q.unflatten(-1, (30, 96)), k.unflatten(-1, (30, 96)), v.unflatten(-1, (30, 192))
         g = -self.A_log.float().exp() * F.softplus(a.float() + self.dt_bias)
         y = ops.gated_delta_rule(q, k, v, g, 2.0 * b.float().sigmoid(), ctx, state)

@@ -50,7 +50,7 @@ class DeltaDelta(nn.Module):
 
     def forward(self, x, ctx, state=None):
         qkv, z, b, a = self.in_proj(x).split((8192, 4096, 32, 32), dim=-1)
-        q, k, v = F.silu(self.conv(qkv, ctx, state)).split((2048, 2048, 4096), dim=-1)
+        q, k, v = self.conv(qkv, ctx, state, silu=True).split((2048, 2048, 4096), dim=-1)
         q, k, v = q.unflatten(-1, (16, 128)), k.unflatten(-1, (16, 128)), v.unflatten(-1, (32, 128))
         g = -self.A_log.float().exp() * F.softplus(a.float() + self.dt_bias)
         y = ops.gated_delta_rule(q, k, v, g, b.float().sigmoid(), ctx, state)

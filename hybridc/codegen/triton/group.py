@@ -64,6 +64,8 @@ class Group:
     dtype that the result h is stored in, so that what is read on is the same number. That dtype is the one which those
     of the inputs in `like` promote to, of the first one unless given; `width` names the input that is as wide as a row,
     the first one unless given. With `rest`, the columns of a segment behind its parts are handed through.
+    `again` is the group that makes a quantized result as it is, of the results before it or, where there are none, of
+    all inputs, with the inputs of its own.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Group:
     rest: bool = False
     width: str = ""
     like: tuple[str, ...] = ()
+    again: str = ""
 
     @property
     def measured(self) -> Input:

@@ -149,8 +149,9 @@ def quantized(group: Group, form: Form) -> Group:
         "int8_row": "in 8 bits with a factor for each row",
     }[form]
     *others, last = group.outputs
+    again = group.name.removeprefix("scaled_").removeprefix("add_") if others else group.name
     outputs = (*others, replace(last, form=form))
-    return replace(group, name=f"{group.name}_{form}", doc=f"{group.doc[:-1]}, {words}.", outputs=outputs)
+    return replace(group, name=f"{group.name}_{form}", doc=f"{group.doc[:-1]}, {words}.", outputs=outputs, again=again)
 
 
 def clamped(name: str, where: str, *, interleaved: bool) -> Group:

@@ -227,7 +227,22 @@ class _Wrapper:
         shapes = ", ".join(f"{i.name} {self.shape(i)}" for i in self.group.inputs)
         results = ", ".join(self.words(o) for o in self.group.outputs)
         yield from indented(documented(self.group.doc, f"{shapes} -> {results}."))
-        yield f"    return {class_name(self.group.name)}.apply({', '.join([*self.inputs, *self.numbers])})"
+        applied = f"{class_name(self.group.name)}.apply({', '.join([*self.inputs, *self.numbers])})"
+        *others, last = self.group.outputs
+        if not last.form:
+            yield f"    return {applied}"
+            return
+        parts = [last.name, f"{last.name}_scale", f"d{last.name}"]
+        yield f"    {', '.join([*(o.name for o in others), *parts])} = {applied}"
+        stored = f"Stored({', '.join([*parts, self.again(others)])})"
+        yield f"    return {', '.join([*(o.name for o in others), stored])}"
+
+    def again(self, others: list[Output]) -> str:
+        """What computes the quantized result anew, as it is."""
+        given = [i for i in self.inputs if self.inputs[i].kind == "vector"] if others else list(self.inputs)
+        numbers = [n for n in self.numbers if n != "factor" or not others]
+        options = [f"{n}={n}" for n in numbers]
+        return f"partial({', '.join([self.group.again, *(o.name for o in others), *given, *options])})"
 
     def shape(self, item: Input | Output) -> str:
         """The shape of a tensor, in words."""
@@ -244,5 +259,4 @@ class _Wrapper:
     def words(self, o: Output) -> str:
         if not o.form:
             return f"{o.name} {self.shape(o)}"
-        across = f"ceil(width / {BLOCK})" if o.form == "e4m3_block" else "1"
-        return f"{o.name} {self.shape(o)}, its factors [..., {across}] fp32, a carrier of its gradient {self.shape(o)}"
+        return f"{o.name} {self.shape(o)} as it is stored"

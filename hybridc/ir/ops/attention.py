@@ -10,7 +10,8 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, lit, quote, sca
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.lora import Lora
-from hybridc.ir.ops.rope import Rope
+from hybridc.ir.ops.norms import applied
+from hybridc.ir.ops.rope import Heads, Rope
 
 NORMS = ("rmsnorm", "layernorm")
 
@@ -163,9 +164,7 @@ class Attention(Op):
                     for k in self.qk_norm.kernels((width,))
                 ]
         if self.rope is not None:
-            turned = self.rope.rotated(self.head_dim) // 2
-            kernel = "rope_pairs" if self.rope.interleaved else "rope_halves"
-            out += [inside(kernel, turned, f"{name}_rope", segments=count) for name, count in heads.items()]
+            out += self.rope.turns(self.head_dim, heads)
         inner = self.heads * self.head_dim
         if self.gated:
             out.append(inside("sigmoid_gate", inner, "gate", "out" if self.out_norm is None else ""))
@@ -186,43 +185,61 @@ class Attention(Op):
         forward = [f"{parts} = {fused}.split(({', '.join(map(str, rows))}), dim=-1)"]
         query, key = "q", "k"
         if self.qk_norm is not None:
-            widths = self.norm_widths()
-            members += [f"self.{n}_norm = {self.qk_norm.leaf((w,))}" for n, w in zip("qk", widths, strict=True)]
+            members += self._norm_members(emit)
             if self.qk_norm_over == "all":
-                query, key = "self.q_norm(q)", "self.k_norm(k)"
+                query, key = (applied(self.qk_norm, f"{n}_norm", n, emit) for n in "qk")
         if self.clip is not None:
             low, high = lit(-self.clip), lit(self.clip)
             clipped = ", ".join(f"{n}.clamp({low}, {high})" for n in (query, key, "v"))
             forward.append(f"q, k, v = {clipped}")
             query, key = "q", "k"
-        query, key = (
-            f"{n}.unflatten(-1, ({h}, {self.head_dim}))" for n, h in ((query, self.heads), (key, self.kv_heads))
-        )
-        if self.qk_norm is not None and self.qk_norm_over == "head":
-            query, key = f"self.q_norm({query})", f"self.k_norm({key})"
-        key = scaled(self.key_scale, key)
-        if self.rope is not None:
-            table = emit.constant("ROPE", self.rope.construct(self.head_dim))
-            forward.append(f"q, k = ops.rope({query}, {key}, ctx.rope({table}))")
-        else:
-            forward.append(f"q, k = {query}, {key}")
+        forward += self._shaped(query, key, emit)
         if self.sinks:
             members.append(f"self.sinks = nn.Parameter(torch.empty({self.heads}))")
         options = "".join(f", {name}={text}" for name, text in self._options())
         forward.append(f"v = v.unflatten(-1, ({self.kv_heads}, {self.head_dim}))")
-        forward += broken(f"y = ops.attention(q, k, v, ctx, state, scale={lit(self.scale)}{options})")
+        attend = emit.part("attention", **self._facts())
+        forward += broken(f"y = {attend}(q, k, v, ctx, state, scale={lit(self.scale)}{options})")
         y = "y.flatten(-2)"
         if self.gated:
-            y = f"{y} * gate.sigmoid()"
+            y = emit.generated("gate", y, "gate") or f"{y} * gate.sigmoid()"
         if self.out_norm is not None:
-            members.append(f"self.out_norm = {self.out_norm.leaf((q,))}")
-            y = f"self.out_norm({y})"
+            members.append(f"self.out_norm = {self.out_norm.constructor((q,), emit, 'out_norm')}")
+            y = applied(self.out_norm, "out_norm", y, emit)
         forward.append(f"return self.out({y})")
         members.append(f"self.out = {emit.linear('out', q, self.width(ins), bias=self.out_bias)}")
         state = (
             f"ops.KVState(batch, max_len, heads={self.kv_heads}, head_dim={self.head_dim}, device=device, dtype=dtype)"
         )
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), state)
+
+    def _norm_members(self, emit: Emit) -> list[str]:
+        """The norms of queries and keys."""
+        pairs = zip(("q_norm", "k_norm"), self.norm_widths(), strict=True)
+        return [f"self.{name} = {self.qk_norm.constructor((width,), emit, name)}" for name, width in pairs]
+
+    def _shaped(self, query: str, key: str, emit: Emit) -> list[str]:
+        """Lines that make q and k [..., heads, head_dim] of texts that have heads side by side: normed by head, scaled
+        and turned by their positions."""
+        values: dict[str, Heads] = {}
+        for name, text, heads, factor in (("q", query, self.heads, 1.0), ("k", key, self.kv_heads, self.key_scale)):
+            shaped, flat = f"{text}.unflatten(-1, ({heads}, {self.head_dim}))", text
+            if self.qk_norm is not None and self.qk_norm_over == "head":
+                normed = applied(self.qk_norm, f"{name}_norm", text, emit)
+                if f"{name}_norm" in emit.inner:
+                    shaped, flat = f"{normed}.unflatten(-1, ({heads}, {self.head_dim}))", normed
+                else:
+                    shaped = applied(self.qk_norm, f"{name}_norm", shaped, emit)
+                    flat = f"{shaped}.flatten(-2)"
+            values[name] = Heads(scaled(factor, shaped), scaled(factor, flat), heads)
+        if self.rope is not None:
+            return self.rope.turned(self.head_dim, values, emit)
+        return [f"q, k = {values['q'].shaped}, {values['k'].shaped}"]
+
+    def _facts(self) -> dict[str, object]:
+        """What a backend asks of a use of attention."""
+        names = ("heads", "kv_heads", "head_dim", "window", "softcap", "sinks", "dropout", "clip")
+        return {**{name: getattr(self, name) for name in names}, "value_dim": self.head_dim}
 
     def _options(self) -> list[tuple[str, str]]:
         """Arguments of the runtime's attention that differ from its defaults."""

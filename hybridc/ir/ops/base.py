@@ -169,13 +169,9 @@ class Op:
         """Generated kernels that compute the op, or parts of it."""
         return ()
 
-    def leaf(self, ins: Widths) -> str:
+    def constructor(self, ins: Widths, emit: Emit) -> str:
         """The constructor expression of the torch or runtime module that this op is, or "" """
         return ""
-
-    def constructor(self, ins: Widths, emit: Emit) -> str:
-        """As `leaf`, in the number format that the op has where it stands."""
-        return self.leaf(ins)
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody | None:
         """The class that this op becomes, for ops made of several modules."""

@@ -26,9 +26,6 @@ class Linear(Op):
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("",)
 
-    def leaf(self, ins: Widths) -> str:
-        return call("nn.Linear", ins[0], self.out, bias=self.bias)
-
     def constructor(self, ins: Widths, emit: Emit) -> str:
         return emit.linear("", ins[0], self.out, bias=self.bias)
 
@@ -63,7 +60,7 @@ class Dropout(Op):
     def flops(self, ins: Widths, seq: int) -> float:
         return float(ins[0])
 
-    def leaf(self, ins: Widths) -> str:
+    def constructor(self, ins: Widths, emit: Emit) -> str:
         return call("nn.Dropout", self.p)
 
 

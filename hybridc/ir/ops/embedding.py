@@ -29,8 +29,8 @@ class Embedding(Op):
     def saved(self, ins: Widths, seq: int) -> float:
         return 0.0
 
-    def leaf(self, ins: Widths) -> str:
-        return call("nn.Embedding", self.vocab, self.dim)
+    def constructor(self, ins: Widths, emit: Emit) -> str:
+        return call(emit.part("embedding"), self.vocab, self.dim)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         rows = f"{module}({args[0].text})"
@@ -64,14 +64,22 @@ class LMHead(Op):
             () if self.softcap is None else (inside("softcap", self.vocab, "softcap", constants={"cap": self.softcap}),)
         )
 
-    def leaf(self, ins: Widths) -> str:
-        return call("nn.Linear", ins[0], self.vocab, bias=self.bias)
-
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("",)
 
     def constructor(self, ins: Widths, emit: Emit) -> str:
         return emit.linear("", ins[0], self.vocab, bias=self.bias)
+
+    def loss(self, module: str, x: str, targets: str, emit: Emit) -> str:
+        """A call for the mean cross entropy of the logits, which never exist as a whole; "" where there is no kernel
+        for it, as there is none for quantized products."""
+        if emit.formats or not emit.serves("cross_entropy"):
+            return ""
+        options: dict[str, object] = {"scale": self.scale} if self.scale != 1.0 else {}
+        if self.softcap is not None:
+            options["softcap"] = self.softcap
+        bias = (f"{module}.bias",) if self.bias else ()
+        return call(emit.part("cross_entropy"), x, f"{module}.weight", targets, *bias, **options)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         logits = Code(f"{module}({args[0].text})", ATOM)
@@ -79,4 +87,6 @@ class LMHead(Op):
             logits = Code(f"{lit(self.scale)} * {logits.text}", MUL)
         if self.softcap is None:
             return logits
+        if made := emit.generated("softcap", logits.text):
+            return Code(made, ATOM)
         return Code(f"{lit(self.softcap)} * ({logits.at(MUL)} / {lit(self.softcap)}).tanh()", MUL)

@@ -6,9 +6,10 @@ import dataclasses
 from typing import Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
+from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
 
@@ -110,24 +111,25 @@ class GatedDeltaNet(Op):
         shown = ", ".join(f"{r} {n}" for r, n in zip(rows, ("q", "k", "v", "z", "b", "a"), strict=True))
         members = [
             f"self.in_proj = {emit.linear('in_proj', ins[0], sum(rows), parts=rows)}  # {shown} rows",
-            f"self.conv = {call('ops.CausalConv1d', q + k + v, self.conv, bias=False)}",
+            f"self.conv = {causal_conv1d(emit, q + k + v, self.conv, bias=False)}",
             *(f"self.{name} = nn.Parameter(torch.empty({self.heads}))" for name in ("A_log", "dt_bias")),
         ]
         keys = f"({self.key_heads or self.heads}, {self.key_dim})"
         beta = "2.0 * b.float().sigmoid()" if self.neg_eigval else "b.float().sigmoid()"
-        convolved = ACTIVATIONS[self.act].format("self.conv(qkv, ctx, state)")
+        rule = emit.part("gated_delta_rule", key_dim=self.key_dim, value_dim=width, per_channel=False)
         forward = [
             f"qkv, z, b, a = self.in_proj(x).split(({q + k + v}, {z}, {b}, {a}), dim=-1)",
-            f"q, k, v = {convolved}.split(({q}, {k}, {v}), dim=-1)",
+            f"q, k, v = {convolved('qkv', self.act)}.split(({q}, {k}, {v}), dim=-1)",
             f"q, k, v = q.unflatten(-1, {keys}), k.unflatten(-1, {keys}), v.unflatten(-1, ({self.heads}, {width}))",
             "g = -self.A_log.float().exp() * F.softplus(a.float() + self.dt_bias)",
-            f"y = ops.gated_delta_rule(q, k, v, g, {beta}, ctx, state)",
+            f"y = {rule}(q, k, v, g, {beta}, ctx, state)",
         ]
         if self.norm is None:
-            forward.append("return self.out_proj(y.flatten(-2) * F.silu(z))")
+            gated = emit.generated("gate", "y.flatten(-2)", "z") or "y.flatten(-2) * F.silu(z)"
+            forward.append(f"return self.out_proj({gated})")
         else:
-            members.append(f"self.norm = {self.norm.leaf((width,))}")
-            forward.append("return self.out_proj(self.norm(y, z.view_as(y)).flatten(-2))")
+            members.append(f"self.norm = {self.norm.constructor((width,), emit, 'norm')}")
+            forward.append(f"return self.out_proj({self.norm.by_heads('y', 'z', emit)})")
         members.append(f"self.out_proj = {emit.linear('out_proj', v, ins[0])}")
         shapes = f"conv=({q + k + v}, {self.conv}), ssm=({self.heads}, {self.key_dim}, {width})"
         made = f"ops.MambaState(batch, {shapes}, device=device, dtype=dtype)"

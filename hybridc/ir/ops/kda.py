@@ -6,9 +6,10 @@ import dataclasses
 from typing import Self
 
 from hybridc.ir.attrs import Choice, Float, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, op
+from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
 
@@ -102,28 +103,30 @@ class KDA(Op):
         if rank:
             members += [f"self.{name} = {emit.linear(name, rank, inner)}" for name in ("f_up", "z_up")]
         members += [
-            f"self.conv = {call('ops.CausalConv1d', 3 * inner, self.conv, bias=False)}",
+            f"self.conv = {causal_conv1d(emit, 3 * inner, self.conv, bias=False)}",
             f"self.A_log = nn.Parameter(torch.empty({self.heads}))",
             f"self.dt_bias = nn.Parameter(torch.empty({inner}))",
         ]
         shape = f"({self.heads}, {self.head_dim})"
         f, z = ("self.f_up(f)", "self.z_up(z)") if rank else ("f", "z")
-        convolved = ACTIVATIONS[self.act].format("self.conv(qkv, ctx, state)")
         rate = "self.A_log.float().exp()[:, None]"
         decay = f"-{rate} * F.softplus(f)"
         if self.lower_bound is not None:
             decay = f"{lit(self.lower_bound)} * ({rate} * f).sigmoid()"
+        sizes = {"key_dim": self.head_dim, "value_dim": self.head_dim}
+        rule = emit.part("gated_delta_rule", **sizes, per_channel=True)
         forward = [
             f"qkv, b, f, z = self.in_proj(x).split(({3 * inner}, {rows[3]}, {rows[4]}, {rows[5]}), dim=-1)",
-            f"q, k, v = (t.unflatten(-1, {shape}) for t in {convolved}.chunk(3, dim=-1))",
+            f"q, k, v = (t.unflatten(-1, {shape}) for t in {convolved('qkv', self.act)}.chunk(3, dim=-1))",
             f"f = ({f}.float() + self.dt_bias).unflatten(-1, {shape})",
-            f"y = ops.gated_delta_rule(q, k, v, {decay}, b.float().sigmoid(), ctx, state)",
+            f"y = {rule}(q, k, v, {decay}, b.float().sigmoid(), ctx, state)",
         ]
         if self.norm is None:
-            forward.append(f"return self.out_proj(y.flatten(-2) * {z}.sigmoid())")
+            gated = emit.generated("gate", "y.flatten(-2)", z) or f"y.flatten(-2) * {z}.sigmoid()"
+            forward.append(f"return self.out_proj({gated})")
         else:
-            members.append(f"self.norm = {self.norm.leaf((self.head_dim,))}")
-            forward.append(f"return self.out_proj(self.norm(y, {z}.view_as(y)).flatten(-2))")
+            members.append(f"self.norm = {self.norm.constructor((self.head_dim,), emit, 'norm')}")
+            forward.append(f"return self.out_proj({self.norm.by_heads('y', z, emit)})")
         members.append(f"self.out_proj = {emit.linear('out_proj', inner, ins[0])}")
         shapes = f"conv=({3 * inner}, {self.conv}), ssm=({self.heads}, {self.head_dim}, {self.head_dim})"
         made = f"ops.MambaState(batch, {shapes}, device=device, dtype=dtype)"

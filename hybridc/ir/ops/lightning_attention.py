@@ -10,7 +10,7 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
-from hybridc.ir.ops.norms import RMSNorm
+from hybridc.ir.ops.norms import RMSNorm, applied
 
 
 @op("lightning_attention", "recurrence")
@@ -77,17 +77,18 @@ class LightningAttention(Op):
             f"self.in_proj = {emit.linear('in_proj', ins[0], 4 * inner, parts=rows)}  # {inner} q, k, v and gate rows",
             f"self.out_proj = {emit.linear('out_proj', inner, ins[0])}",
         ]
+        rule = emit.part("lightning_attention", heads=self.heads, head_dim=self.head_dim)
         act = ACTIVATIONS[self.act].format("qkv")
         y = "y.flatten(-2)"
         if self.norm is not None:
-            members.append(f"self.norm = {self.norm.leaf((inner,))}")
-            y = "self.norm(y.flatten(-2))"
+            members.append(f"self.norm = {self.norm.constructor((inner,), emit, 'norm')}")
+            y = applied(self.norm, "norm", "y.flatten(-2)", emit)
         forward = (
             f"qkv, gate = self.in_proj(x).split(({3 * inner}, {inner}), dim=-1)",
             f"q, k, v = (t.unflatten(-1, {shape}) for t in {act}.chunk(3, dim=-1))",
-            f"slopes = ops.alibi_slopes({self.heads}, {scale}, x.device)",
-            f"y = ops.lightning_attention(q, k, v, slopes, ctx, state, chunk={self.chunk})",
-            f"return self.out_proj(gate.sigmoid() * {y})",
+            f"slopes = {emit.part('alibi_slopes')}({self.heads}, {scale}, x.device)",
+            f"y = {rule}(q, k, v, slopes, ctx, state, chunk={self.chunk})",
+            f"return self.out_proj({emit.generated('gate', y, 'gate') or f'gate.sigmoid() * {y}'})",
         )
         made = f"ops.ScanState(batch, ssm=({self.heads}, {self.head_dim}, {self.head_dim}), device=device, dtype=dtype)"
         return ClassBody(tuple(members), forward, ("x", "ctx", "state=None"), made)

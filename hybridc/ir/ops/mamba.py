@@ -10,6 +10,7 @@ from hybridc.ir.attrs import Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
+from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.norms import RMSNorm
 
 
@@ -104,11 +105,12 @@ class Mamba(Op):
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         inner, n, rank = self.inner, self.state, self.dt_rank
         both = emit.linear("in_proj", ins[0], 2 * inner, bias=self.proj_bias, parts=(inner, inner))
+        scan = emit.part("selective_scan", channels=inner, state=n)
         members = (
             f"self.in_proj = {both}  # {inner} x, {inner} z rows",
-            f"self.conv = {call('ops.CausalConv1d', inner, self.conv, bias=self.conv_bias)}",
+            f"self.conv = {causal_conv1d(emit, inner, self.conv, bias=self.conv_bias)}",
             f"self.x_proj = {call('nn.Linear', inner, rank + 2 * n, bias=False)}  # {rank} dt, {n} B, {n} C rows",
-            *(f"self.{name} = {norm.leaf((width,))}" for name, norm, width in self.norms()),
+            *(f"self.{name} = {norm.constructor((width,), emit)}" for name, norm, width in self.norms()),
             f"self.dt_proj = {call('nn.Linear', rank, inner)}",
             f"self.A_log = nn.Parameter(torch.empty({inner}, {n}))",
             f"self.D = nn.Parameter(torch.empty({inner}))",
@@ -116,12 +118,12 @@ class Mamba(Op):
         )
         forward = (
             "u, z = self.in_proj(x).chunk(2, dim=-1)",
-            "u = F.silu(self.conv(u, ctx, state))",
+            f"u = {convolved('u')}",
             f"dt, b, c = self.x_proj(u).split(({rank}, {n}, {n}), dim=-1)",
             *(("dt, b, c = self.dt_norm(dt), self.B_norm(b), self.C_norm(c)",) if self.norm is not None else ()),
             "dt = F.softplus(F.linear(dt, self.dt_proj.weight).float() + self.dt_proj.bias)",
-            "y = ops.selective_scan(u, dt, -self.A_log.float().exp(), b, c, self.D, ctx, state)",
-            "return self.out_proj(y * F.silu(z))",
+            f"y = {scan}(u, dt, -self.A_log.float().exp(), b, c, self.D, ctx, state)",
+            f"return self.out_proj({emit.generated('gate', 'y', 'z') or 'y * F.silu(z)'})",
         )
         shapes = f"conv=({inner}, {self.conv}), ssm=({inner}, {n})"
         made = f"ops.MambaState(batch, {shapes}, device=device, dtype=dtype)"

@@ -6,9 +6,10 @@ import math
 from typing import Self
 
 from hybridc.ir.attrs import Flag, Float, Floats, Int, Record, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote, scaled
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote, scaled
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
+from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.norms import GatedRMSNorm
 
 
@@ -129,7 +130,7 @@ class Mamba2(Op):
         members = [
             f"self.in_proj = {emit.linear('in_proj', ins[0], rows, bias=self.proj_bias, parts=self.parts())}"
             f"  # {z} z, {x} x, {b} B, {c} C, {dt} dt rows",
-            f"self.conv = {call('ops.CausalConv1d', channels, self.conv, bias=self.conv_bias)}",
+            f"self.conv = {causal_conv1d(emit, channels, self.conv, bias=self.conv_bias)}",
             *(f"self.{name} = nn.Parameter(torch.empty({self.heads}))" for name in ("A_log", "D", "dt_bias")),
         ]
         forward = []
@@ -143,19 +144,21 @@ class Mamba2(Op):
                 forward.append(f"z = {scaled(sz, 'z')}")
             if sdt != 1.0:
                 forward.append(f"dt = {scaled(sdt, 'dt')}")
-        forward.append(f"u, b, c = F.silu(self.conv(xbc, ctx, state)).split(({x}, {b}, {c}), dim=-1)")
+        forward.append(f"u, b, c = {convolved('xbc')}.split(({x}, {b}, {c}), dim=-1)")
         low, high = self.dt_limit
         clamp = "" if (low, high) == (0.0, math.inf) else f".clamp({lit(low)}, {lit(high)})"
         forward.append(f"dt = F.softplus(dt.float() + self.dt_bias){clamp}")
         shape, group = f"({self.heads}, {self.head_dim})", f"({self.groups}, {self.state})"
         forward.append("a = -self.A_log.float().exp()")
         forward.append(f"u, b, c = u.unflatten(-1, {shape}), b.unflatten(-1, {group}), c.unflatten(-1, {group})")
-        forward.append(f"y = ops.ssd(u, dt, a, b, c, self.D, ctx, state, chunk={self.chunk}).flatten(-2)")
+        sizes = {"heads": self.heads, "head_dim": self.head_dim, "state": self.state, "groups": self.groups}
+        scan = emit.part("ssd", **sizes)
+        forward.append(f"y = {scan}(u, dt, a, b, c, self.D, ctx, state, chunk={self.chunk}).flatten(-2)")
         if self.norm is None:
-            forward.append("return self.out_proj(y * F.silu(z))")
+            forward.append(f"return self.out_proj({emit.generated('gate', 'y', 'z') or 'y * F.silu(z)'})")
         else:
-            members.append(f"self.norm = {self.norm.leaf((x,))}")
-            forward.append("return self.out_proj(self.norm(y, z))")
+            members.append(f"self.norm = {self.norm.constructor((x,), emit, 'norm')}")
+            forward.append(f"return self.out_proj({self.norm.applied('y', 'z', emit)})")
         members.append(f"self.out_proj = {emit.linear('out_proj', x, ins[0], bias=self.out_bias)}")
         shapes = f"conv=({channels}, {self.conv}), ssm=({self.heads}, {self.head_dim}, {self.state})"
         made = f"ops.MambaState(batch, {shapes}, device=device, dtype=dtype)"

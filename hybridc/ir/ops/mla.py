@@ -10,7 +10,8 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, lit, quote
 from hybridc.ir.kernels import Kernel
 from hybridc.ir.ops.attention import NORMS
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
-from hybridc.ir.ops.rope import Rope
+from hybridc.ir.ops.norms import applied
+from hybridc.ir.ops.rope import Heads, Rope
 
 
 @op("mla", "attention")
@@ -107,45 +108,51 @@ class MLA(Op):
 
     def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
         into = {"q_norm": "q_up", "kv_norm": ""}
-        return tuple(k.at(name, into[name]) for name, width in self.norms() for k in self.norm.kernels((width,)))
+        norms = (k.at(name, into[name]) for name, width in self.norms() for k in self.norm.kernels((width,)))
+        heads = {"q_rope": self.heads, "k_shared": 1}
+        return (*norms, *(self.rope.turns(self.rope_dim, heads) if self.rope is not None else ()))
 
     def body(self, ins: Widths, emit: Emit) -> ClassBody:
         value = self.value_dim or self.nope_dim
         members = [
             f"self.{name} = {emit.linear(name, width, rows, bias=bias)}" for name, width, rows, bias in self.maps(ins)
         ]
-        members += [f"self.{name} = {self.norm.leaf((width,))}" for name, width in self.norms()]
+        members += [f"self.{name} = {self.norm.constructor((width,), emit, name)}" for name, width in self.norms()]
         if self.gated:
             members.append(f"self.gate = {emit.linear('gate', ins[0], self.heads)}")
         normed = [n for n, _ in self.norms()]
         query = "self.q(x)"
         if self.q_rank:
-            query = "self.q_up(self.q_norm(self.q_down(x)))" if "q_norm" in normed else "self.q_up(self.q_down(x))"
+            down = "self.q_down(x)"
+            query = f"self.q_up({applied(self.norm, 'q_norm', down, emit) if 'q_norm' in normed else down})"
         forward = [
             f"q = {query}.unflatten(-1, ({self.heads}, {self.nope_dim + self.rope_dim}))",
             f"latent, k_shared = self.kv_down(x).split(({self.kv_rank}, {self.rope_dim}), dim=-1)",
-            "k_shared = k_shared.unsqueeze(-2)  # one head's, for all",
         ]
         if "kv_norm" in normed:
-            forward.append("latent = self.kv_norm(latent)")
+            forward.append(f"latent = {applied(self.norm, 'kv_norm', 'latent', emit)}")
         if self.rope is not None:
-            table = emit.constant("ROPE", self.rope.construct(self.rope_dim))
+            one = Heads("k_shared.unsqueeze(-2)", "k_shared", 1)
+            values = {"q_rope": Heads("q_rope", "q_rope.flatten(-2)", self.heads), "k_shared": one}
             forward += [
                 f"q, q_rope = q.split(({self.nope_dim}, {self.rope_dim}), dim=-1)",
-                f"q_rope, k_shared = ops.rope(q_rope, k_shared, ctx.rope({table}))",
+                *self.rope.turned(self.rope_dim, values, emit),  # one head of keys, for all
                 "q = torch.cat((q, q_rope), dim=-1)",
             ]
+        else:
+            forward.append("k_shared = k_shared.unsqueeze(-2)  # one head's, for all")
+        sizes = {"head_dim": self.nope_dim + self.rope_dim, "value_dim": value, "rank": self.kv_rank}
         dropout = f", dropout={lit(self.dropout)} if self.training else 0.0" if self.dropout else ""
         forward += [
-            "y = ops.latent_attention(",
+            f"y = {emit.part('latent_attention', **sizes)}(",
             "    q, latent, k_shared, self.kv_up.weight, ctx, state,",
             f"    value_dim={value}, scale={lit(self.scale)}{dropout},",
             ")",
             *(["y = y * self.gate(x).sigmoid().unsqueeze(-1)"] if self.gated else []),
             "return self.out(y.flatten(-2))",
         ]
-        sizes = f"rank={self.kv_rank}, rope_dim={self.rope_dim}"
-        state = f"ops.LatentState(batch, max_len, {sizes}, device=device, dtype=dtype)"
+        ranks = f"rank={self.kv_rank}, rope_dim={self.rope_dim}"
+        state = f"ops.LatentState(batch, max_len, {ranks}, device=device, dtype=dtype)"
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx", "state=None"), state)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:

@@ -10,6 +10,7 @@ from hybridc.ir.emit import ClassBody, Emit, scaled
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.lora import Lora
+from hybridc.ir.ops.norms import applied
 
 ACTIVATIONS = {
     "silu": "F.silu({})",
@@ -89,8 +90,8 @@ class MLP(Op):
         inner = "inside"
         norm: tuple[str, ...] = ()
         if self.down_norm is not None:
-            norm = (f"self.down_norm = {self.down_norm.leaf((self.hidden,))}",)
-            inner = "self.down_norm(inside)"
+            norm = (f"self.down_norm = {self.down_norm.constructor((self.hidden,), emit, 'down_norm')}",)
+            inner = applied(self.down_norm, "down_norm", "inside", emit)
         added = ""
         if self.adapter is not None:
             norm += (f"self.adapter = {self.adapter.construct(ins[0], (self.hidden * (2 if self.gated else 1),))}",)
@@ -98,11 +99,14 @@ class MLP(Op):
         if not self.gated:
             up = f"self.up = {emit.linear('up', ins[0], self.hidden, bias=self.bias)}"
             first = f"(self.up(x){added})" if added and self.gate_scale != 1.0 else f"self.up(x){added}"
-            hidden = ACTIVATIONS[self.act].format(scaled(self.gate_scale, first))
+            hidden = emit.generated("act", f"self.up(x){added}")
+            hidden = hidden or ACTIVATIONS[self.act].format(scaled(self.gate_scale, first))
             return ClassBody((up, *norm, down), (f"return self.down({inner.replace('inside', hidden)})",))
         both = emit.linear("gate_up", ins[0], 2 * self.hidden, bias=self.bias, parts=(self.hidden, self.hidden))
         members = (f"self.gate_up = {both}  # {self.hidden} gate, {self.hidden} up rows", *norm, down)
         gate = ACTIVATIONS[self.act].format(scaled(self.gate_scale, "gate"))
+        if made := emit.generated("act", f"self.gate_up(x){added}"):
+            return ClassBody(members, (f"return self.down({inner.replace('inside', made)})",))
         fused = f"(self.gate_up(x){added})" if added else "self.gate_up(x)"
         forward = [f"gate, up = {fused}.chunk(2, dim=-1)"]
         if self.down_norm is None:

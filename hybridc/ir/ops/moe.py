@@ -171,17 +171,20 @@ class MoE(Op):
             "limit": self.limit if self.limit is not None else "",
             "up_offset": self.up_offset or "",
         }
-        given = {k: v for k, v in options.items() if v != ""}
+        given = {"act": quote(self.act), "gated": self.gated, **{k: v for k, v in options.items() if v != ""}}
+        maker = self._maker(width, emit)
+        if inside := self._inside(emit, own=maker.startswith("gpu.")):
+            given["inside"] = inside
         products = [emit.product(f"experts.{n}") for n in ("gate_up" if self.gated else "up", "down")]
         if any(products):
             given["products"] = f"({', '.join(p or 'None' for p in products)})"
-        made = call("ops.Experts", self.experts, width, self.hidden, act=quote(self.act), gated=self.gated, **given)
+        made = call(maker, self.experts, width, self.hidden, **given)
         members += broken(f"self.experts = {made}")
         bias = ", self.router.bias" if self.router_bias else ""
         aux = f"experts={self.experts}, aux_coef={lit(self.aux_coef)}, z_coef={lit(self.z_coef)}"
         forward = [
-            f"logits = ops.router_logits(x, self.router.weight{bias})",
-            *broken(f"weights, ids = {self._choice()}"),
+            f"logits = {emit.part('router_logits')}(x, self.router.weight{bias})",
+            *broken(f"weights, ids = {self._choice(emit)}"),
             f"ctx.router_stats({quote(emit.path)}, logits, ids, {aux})",
         ]
         routed = "self.experts(x, weights.to(x.dtype), ids)"
@@ -194,13 +197,40 @@ class MoE(Op):
         inner = (("shared", self.shared_mlp().body(ins, emit.below("shared"))),) if self.shared else ()
         if self.shared_gate:
             members.append(f"self.shared_gate = {call('nn.Linear', ins[0], 1, bias=False)}")
-            forward.append("shared = self.shared_gate(x).sigmoid() * self.shared(x)")
-        shared = " + shared" if self.shared_gate else " + self.shared(x)" if self.shared else ""
-        forward.append(f"return {routed}{shared}")
+        forward += self._sum(routed, emit)
         return ClassBody(tuple(members), tuple(forward), ("x", "ctx"), inner=inner)
 
-    def _choice(self) -> str:
+    def _sum(self, routed: str, emit: Emit) -> list[str]:
+        """Lines that return what the experts make of a token, with what the shared one does."""
+        if not self.shared:
+            return [f"return {routed}"]
+        if not self.shared_gate:
+            return [f"return {routed} + self.shared(x)"]
+        if made := emit.generated("shared_gate", "self.shared(x)", "self.shared_gate(x)", routed):
+            return [f"return {made}"]
+        return ["shared = self.shared_gate(x).sigmoid() * self.shared(x)", f"return {routed} + shared"]
+
+    def _maker(self, width: int, emit: Emit) -> str:
+        """What makes the experts' module."""
+        first = "gate_up" if self.gated else "up"
+        formats = {emit.formats.get(f"experts.{name}", "") for name in (first, "down")}
+        format = max(formats)
+        facts = {"experts": self.experts, "dim": width, "hidden": self.hidden, "bias": self.bias, "act": self.act}
+        return emit.part("experts", **facts, format=format)
+
+    def _inside(self, emit: Emit, *, own: bool) -> str:
+        """The generated kernel between an expert's products, as a function of one tensor; "" where there is none, or
+        where the experts are not `own` kernels' but a library's."""
+        name, kernel = emit.inner.get("experts", ("", None))
+        if kernel is None or not own:
+            return ""
+        options = ", ".join(f"{k}={lit(v)}" for k, v in kernel.options().items())
+        return f"partial(kernels.{name}, {options})" if options else f"kernels.{name}"
+
+    def _choice(self, emit: Emit) -> str:
         """The call that chooses experts from `logits`."""
+        if made := emit.generated("router", "logits", *(["self.correction_bias"] if self.correction_bias else [])):
+            return made
         options: dict[str, object] = {"renormalize": self.renormalize}
         if self.renormalize_eps:
             options["eps"] = self.renormalize_eps
@@ -210,7 +240,7 @@ class MoE(Op):
             options |= {"groups": self.groups, "top_groups": self.top_groups}
         if self.scaling != 1.0:
             options["scaling"] = self.scaling
-        return call(f"ops.{self.scores}_topk", "logits", self.top_k, **options)
+        return call(emit.part(f"{self.scores}_topk"), "logits", self.top_k, **options)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         return Code(f"{module}({args[0].text}, ctx)", ATOM)

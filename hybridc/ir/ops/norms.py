@@ -6,9 +6,28 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
-from hybridc.ir.emit import call, quote
+from hybridc.ir.emit import Emit, call, quote
 from hybridc.ir.kernels import Kernel
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
+
+HOLDERS = {
+    "rmsnorm": "nn.RMSNorm",
+    "zero_centered_rmsnorm": "ops.ZeroCenteredRMSNorm",
+    "layernorm": "nn.LayerNorm",
+    "gated_rmsnorm": "ops.GatedRMSNorm",
+}
+"""What holds the parameters of norms that a generated kernel computes."""
+
+
+def _maker(name: str, emit: Emit, part: str, **facts: object) -> str:
+    """What makes the module of a norm: who computes it, or a holder of parameters for a generated kernel."""
+    return HOLDERS[name] if part in emit.inner else emit.part(name, **facts)
+
+
+def applied(norm: Op, part: str, x: str, emit: Emit) -> str:
+    """A call of the norm that is the part `part` of the op being written: its kernel's, or its module's."""
+    weights = (f"self.{part}.{p.name}" for p in norm.params((1,)))
+    return emit.generated(part, x, *weights) or f"self.{part}({x})"
 
 
 @op("rmsnorm", "norm")
@@ -38,11 +57,12 @@ class RMSNorm(Op):
         name = "zero_centered_rmsnorm" if self.zero_centered else "rmsnorm" if self.affine else "plain_rmsnorm"
         return (Kernel(name, ins[0], (("eps", self.eps),)),)
 
-    def leaf(self, ins: Widths) -> str:
+    def constructor(self, ins: Widths, emit: Emit, part: str = "") -> str:
         if self.zero_centered:
-            return call("ops.ZeroCenteredRMSNorm", ins[0], eps=self.eps)
+            return call(_maker("zero_centered_rmsnorm", emit, part, width=ins[0]), ins[0], eps=self.eps)
         plain = {} if self.affine else {"elementwise_affine": False}
-        return call("nn.RMSNorm", ins[0], eps=self.eps, **plain)
+        maker = _maker("rmsnorm", emit, part, width=ins[0], affine=self.affine)
+        return call(maker, ins[0], eps=self.eps, **plain)
 
 
 @op("layernorm", "norm")
@@ -62,8 +82,9 @@ class LayerNorm(Op):
     def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
         return (Kernel("layernorm" if self.bias else "layernorm_without_bias", ins[0], (("eps", self.eps),)),)
 
-    def leaf(self, ins: Widths) -> str:
-        return call("nn.LayerNorm", ins[0], eps=self.eps, bias=self.bias)
+    def constructor(self, ins: Widths, emit: Emit, part: str = "") -> str:
+        maker = _maker("layernorm", emit, part, width=ins[0], bias=self.bias)
+        return call(maker, ins[0], eps=self.eps, bias=self.bias)
 
 
 @op("gated_rmsnorm", "norm")
@@ -111,6 +132,18 @@ class GatedRMSNorm(Op):
         (kernel,) = self.kernels((width,))
         return (replace(kernel, name=f"head_{kernel.name}", segments=heads, part=part, into=into),)
 
-    def leaf(self, ins: Widths) -> str:
+    def constructor(self, ins: Widths, emit: Emit, part: str = "") -> str:
         act = {} if self.act == "silu" else {"act": quote(self.act)}
-        return call("ops.GatedRMSNorm", ins[0], eps=self.eps, groups=self.groups, gate_first=self.gate_first, **act)
+        facts = {"width": ins[0], "groups": self.groups, "gate_first": self.gate_first, "act": self.act}
+        maker = _maker("gated_rmsnorm", emit, part, **facts)
+        return call(maker, ins[0], eps=self.eps, groups=self.groups, gate_first=self.gate_first, **act)
+
+    def applied(self, x: str, gate: str, emit: Emit) -> str:
+        """A call of the part `norm` that is this op, for x and gate [..., channels]."""
+        return emit.generated("norm", x, gate, "self.norm.weight") or f"self.norm({x}, {gate})"
+
+    def by_heads(self, x: str, gate: str, emit: Emit) -> str:
+        """A call of the part `norm` that is this op for each head, for x [..., heads, width] and gate [..., heads
+        width]: [..., heads width]."""
+        made = emit.generated("norm", f"{x}.flatten(-2)", gate, "self.norm.weight")
+        return made or f"self.norm({x}, {gate}.view_as({x})).flatten(-2)"

@@ -38,8 +38,9 @@ class Quantize(Op):
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         if self.format == "bitnet":
-            return Code(f"ops.BitInput({args[0].text})", ATOM)
+            return Code(f"{emit.part('bit_input')}({args[0].text})", ATOM)
         given = {"fwd": self.fwd, "bwd": self.bwd, "scale": self.scale}
         usual = {"fwd": "e4m3", "bwd": "", "scale": "fp32"}
         options = {k: f'"{v}"' for k, v in given.items() if v != usual[k]}
-        return Code(call("ops.FP8Input", args[0].text, f'"{self.recipe}"', **options), ATOM)
+        maker = emit.part("fp8_input", recipe=self.recipe, **given)
+        return Code(call(maker, args[0].text, f'"{self.recipe}"', **options), ATOM)

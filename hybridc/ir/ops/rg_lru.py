@@ -9,6 +9,7 @@ from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, lit, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
+from hybridc.ir.ops.convolution import causal_conv1d
 from hybridc.ir.ops.mlp import ACTIVATIONS
 
 LOW, HIGH = 0.9, 0.999
@@ -94,18 +95,20 @@ class RGLRU(Op):
         both = emit.linear("in_proj", dim, 2 * inner, bias=self.proj_bias, parts=(inner,) * 2)
         members = (
             f"self.in_proj = {both}  # {inner} y, {inner} u rows",
-            f"self.conv = {call('ops.CausalConv1d', inner, self.conv, bias=self.conv_bias)}",
-            f"self.input_gate = {call('ops.BlockLinear', inner, self.blocks)}",
-            f"self.recurrence_gate = {call('ops.BlockLinear', inner, self.blocks)}",
+            f"self.conv = {causal_conv1d(emit, inner, self.conv, bias=self.conv_bias)}",
+            f"self.input_gate = {call(emit.part('block_linear'), inner, self.blocks)}",
+            f"self.recurrence_gate = {call(emit.part('block_linear'), inner, self.blocks)}",
             f"self.Lambda = nn.Parameter(torch.empty({inner}))",
             f"self.out_proj = {emit.linear('out_proj', inner, dim, bias=self.proj_bias)}",
         )
         c = "" if self.c == 8.0 else f", c={lit(self.c)}"
+        unit = emit.part("rg_lru", channels=inner)
+        gated = emit.generated("gate", "h", "y") or f"{ACTIVATIONS[self.act].format('y')} * h"
         forward = (
             "y, u = self.in_proj(x).chunk(2, dim=-1)",
             "v = self.conv(u, ctx, state)",
-            f"h = ops.rg_lru(v, self.input_gate(v), self.recurrence_gate(v), self.Lambda, ctx, state{c})",
-            f"return self.out_proj({ACTIVATIONS[self.act].format('y')} * h)",
+            f"h = {unit}(v, self.input_gate(v), self.recurrence_gate(v), self.Lambda, ctx, state{c})",
+            f"return self.out_proj({gated})",
         )
         made = f"ops.MambaState(batch, conv=({inner}, {self.conv}), ssm=({inner},), device=device, dtype=dtype)"
         return ClassBody(members, forward, ("x", "ctx", "state=None"), made)

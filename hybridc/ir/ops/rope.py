@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from hybridc.ir.attrs import Choice, Flag, Float, Floats, Int, attr, show
-from hybridc.ir.emit import call, quote
+from hybridc.ir.emit import Emit, call, quote
+from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Op, op
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A value of `heads` heads as text: `shaped` is it as [..., heads, head_dim], `flat` with heads side by side."""
+
+    shaped: str
+    flat: str
+    heads: int
 
 
 @op("rope")
@@ -57,6 +69,24 @@ class Rope(Op):
             if len(divisors) != pairs or any(d <= 0 for d in divisors):
                 label = f"longrope's `{name}` has {len(divisors)} divisors for {pairs} pairs of channels"
                 check.error("HYB203", "rope", label, f"give {pairs} positive numbers")
+
+    def turns(self, head_dim: int, heads: Mapping[str, int]) -> tuple[Kernel, ...]:
+        """The kernels that turn values of so many heads by name, as parts of an op."""
+        kernel = "rope_pairs" if self.interleaved else "rope_halves"
+        width = self.rotated(head_dim) // 2
+        return tuple(inside(kernel, width, f"{name}_rope", segments=count) for name, count in heads.items())
+
+    def turned(self, head_dim: int, values: Mapping[str, Heads], emit: Emit) -> list[str]:
+        """Lines that turn values and leave them under their names as [..., heads, head_dim]."""
+        table = emit.constant("ROPE", self.construct(head_dim))
+        if not all(f"{name}_rope" in emit.inner for name in values):
+            shaped = ", ".join(v.shaped for v in values.values())
+            return [f"{', '.join(values)} = {emit.part('rope')}({shaped}, ctx.rope({table}))"]
+        lines = [f"cos, sin = ctx.rope_rows({table})"]
+        for name, v in values.items():
+            made = emit.generated(f"{name}_rope", v.flat, "cos", "sin")
+            lines.append(f"{name} = {made}.unflatten(-1, ({v.heads}, {head_dim}))")
+        return lines
 
     def construct(self, head_dim: int) -> str:
         """The runtime's record of this rope for a head size."""

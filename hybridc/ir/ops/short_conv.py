@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hybridc.ir.attrs import Flag, Int, attr
-from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
+from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, quote
 from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Split, StateTensor, Widths, op
+from hybridc.ir.ops.convolution import causal_conv1d
 
 
 @op("short_conv", "recurrence")
@@ -49,7 +50,7 @@ class ShortConv(Op):
         members = (
             f"self.in_proj = {emit.linear('in_proj', dim, 3 * dim, bias=self.bias, parts=(dim,) * 3)}"
             f"  # {dim} B, {dim} C, {dim} x rows",
-            f"self.conv = {call('ops.CausalConv1d', dim, self.conv, bias=self.bias)}",
+            f"self.conv = {causal_conv1d(emit, dim, self.conv, bias=self.bias)}",
             f"self.out_proj = {emit.linear('out_proj', dim, dim, bias=self.bias)}",
         )
         forward = (

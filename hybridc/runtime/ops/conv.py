@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CausalConv1d(nn.Module):
-    """y_t = bias + Σ_k weight[:, k] · x_{t - taps + 1 + k}, zeros before a document's start.
+    """y_t = bias + Σ_k weight[:, k] · x_{t - taps + 1 + k}, zeros before a document's start, and SiLU of it if wanted.
 
     Parameters: weight [channels, taps], bias [channels].
     """
@@ -25,8 +25,15 @@ class CausalConv1d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
         nn.init.uniform_(self.weight, -(taps**-0.5), taps**-0.5)
 
-    def forward(self, x: Tensor, ctx: Context, state: ConvState | MambaState | None = None) -> Tensor:
-        """x [B, S, channels] -> [B, S, channels]; reads and replaces the state's last taps - 1 inputs."""
+    def forward(
+        self, x: Tensor, ctx: Context, state: ConvState | MambaState | None = None, *, silu: bool = False
+    ) -> Tensor:  # fmt: skip
+        """x [B, S, channels] -> [B, S, channels], through SiLU if `silu`; reads and replaces the state's last taps - 1
+        inputs."""
+        y = self._convolved(x, ctx, state)
+        return F.silu(y) if silu else y
+
+    def _convolved(self, x: Tensor, ctx: Context, state: ConvState | MambaState | None) -> Tensor:
         front = self.weight.shape[1] - 1
         if ctx.borders is not None:
             return self._packed(x, ctx, state)

@@ -1,5 +1,7 @@
 """All groups, emitted."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -24,6 +26,7 @@ from hybridc.runtime.kernels.rowwise import (
     vector,
     within_groups,
 )
+from hybridc.runtime.kernels.stored import Stored
 
 
 @triton.jit
@@ -693,10 +696,10 @@ class AddRmsnormE4m3Block(torch.autograd.Function):
 def add_rmsnorm_e4m3_block(x, residual, weight, *, eps):
     """h = x + residual; y = h / sqrt(mean(h²) + eps) · weight, in E4M3 with a factor for each 128 columns.
 
-    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width], its factors [...,
-    ceil(width / 128)] fp32, a carrier of its gradient [..., width].
+    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width] as it is stored.
     """
-    return AddRmsnormE4m3Block.apply(x, residual, weight, eps)
+    h, y, y_scale, dy = AddRmsnormE4m3Block.apply(x, residual, weight, eps)
+    return h, Stored(y, y_scale, dy, partial(rmsnorm, h, weight, eps=eps))
 
 
 @triton.jit
@@ -837,10 +840,10 @@ class AddRmsnormE4m3Row(torch.autograd.Function):
 def add_rmsnorm_e4m3_row(x, residual, weight, *, eps):
     """h = x + residual; y = h / sqrt(mean(h²) + eps) · weight, in E4M3 with a factor for each row.
 
-    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width], its factors [..., 1]
-    fp32, a carrier of its gradient [..., width].
+    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width] as it is stored.
     """
-    return AddRmsnormE4m3Row.apply(x, residual, weight, eps)
+    h, y, y_scale, dy = AddRmsnormE4m3Row.apply(x, residual, weight, eps)
+    return h, Stored(y, y_scale, dy, partial(rmsnorm, h, weight, eps=eps))
 
 
 @triton.jit
@@ -981,10 +984,10 @@ class AddRmsnormInt8Row(torch.autograd.Function):
 def add_rmsnorm_int8_row(x, residual, weight, *, eps):
     """h = x + residual; y = h / sqrt(mean(h²) + eps) · weight, in 8 bits with a factor for each row.
 
-    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width], its factors [..., 1]
-    fp32, a carrier of its gradient [..., width].
+    x [..., width], residual [..., width], weight [width] -> h [..., width], y [..., width] as it is stored.
     """
-    return AddRmsnormInt8Row.apply(x, residual, weight, eps)
+    h, y, y_scale, dy = AddRmsnormInt8Row.apply(x, residual, weight, eps)
+    return h, Stored(y, y_scale, dy, partial(rmsnorm, h, weight, eps=eps))
 
 
 @triton.jit
@@ -4103,10 +4106,10 @@ class LayernormE4m3Block(torch.autograd.Function):
 def layernorm_e4m3_block(x, weight, bias, *, eps):
     """y = (x - mean) / sqrt(variance + eps) · weight + bias, in E4M3 with a factor for each 128 columns.
 
-    x [..., width], weight [width], bias [width] -> y [..., width], its factors [..., ceil(width / 128)] fp32, a
-    carrier of its gradient [..., width].
+    x [..., width], weight [width], bias [width] -> y [..., width] as it is stored.
     """
-    return LayernormE4m3Block.apply(x, weight, bias, eps)
+    y, y_scale, dy = LayernormE4m3Block.apply(x, weight, bias, eps)
+    return Stored(y, y_scale, dy, partial(layernorm, x, weight, bias, eps=eps))
 
 
 @triton.jit
@@ -5006,9 +5009,10 @@ class Relu2GluInt8Row(torch.autograd.Function):
 def relu2_glu_int8_row(gate_up):
     """y = relu2(gate) · up, in 8 bits with a factor for each row.
 
-    gate_up [..., 2 width] -> y [..., width], its factors [..., 1] fp32, a carrier of its gradient [..., width].
+    gate_up [..., 2 width] -> y [..., width] as it is stored.
     """
-    return Relu2GluInt8Row.apply(gate_up)
+    y, y_scale, dy = Relu2GluInt8Row.apply(gate_up)
+    return Stored(y, y_scale, dy, partial(relu2_glu, gate_up))
 
 
 @triton.jit
@@ -5538,10 +5542,10 @@ class RmsnormE4m3Block(torch.autograd.Function):
 def rmsnorm_e4m3_block(x, weight, *, eps):
     """y = x / sqrt(mean(x²) + eps) · weight, in E4M3 with a factor for each 128 columns.
 
-    x [..., width], weight [width] -> y [..., width], its factors [..., ceil(width / 128)] fp32, a carrier of its
-    gradient [..., width].
+    x [..., width], weight [width] -> y [..., width] as it is stored.
     """
-    return RmsnormE4m3Block.apply(x, weight, eps)
+    y, y_scale, dy = RmsnormE4m3Block.apply(x, weight, eps)
+    return Stored(y, y_scale, dy, partial(rmsnorm, x, weight, eps=eps))
 
 
 @triton.jit
@@ -5668,10 +5672,10 @@ class RmsnormE4m3Row(torch.autograd.Function):
 def rmsnorm_e4m3_row(x, weight, *, eps):
     """y = x / sqrt(mean(x²) + eps) · weight, in E4M3 with a factor for each row.
 
-    x [..., width], weight [width] -> y [..., width], its factors [..., 1] fp32, a carrier of its gradient [...,
-    width].
+    x [..., width], weight [width] -> y [..., width] as it is stored.
     """
-    return RmsnormE4m3Row.apply(x, weight, eps)
+    y, y_scale, dy = RmsnormE4m3Row.apply(x, weight, eps)
+    return Stored(y, y_scale, dy, partial(rmsnorm, x, weight, eps=eps))
 
 
 @triton.jit
@@ -6075,10 +6079,10 @@ class RmsnormInt8Row(torch.autograd.Function):
 def rmsnorm_int8_row(x, weight, *, eps):
     """y = x / sqrt(mean(x²) + eps) · weight, in 8 bits with a factor for each row.
 
-    x [..., width], weight [width] -> y [..., width], its factors [..., 1] fp32, a carrier of its gradient [...,
-    width].
+    x [..., width], weight [width] -> y [..., width] as it is stored.
     """
-    return RmsnormInt8Row.apply(x, weight, eps)
+    y, y_scale, dy = RmsnormInt8Row.apply(x, weight, eps)
+    return Stored(y, y_scale, dy, partial(rmsnorm, x, weight, eps=eps))
 
 
 @triton.jit
@@ -7878,10 +7882,10 @@ class SiluGluE4m3Block(torch.autograd.Function):
 def silu_glu_e4m3_block(gate_up):
     """y = silu(gate) · up, in E4M3 with a factor for each 128 columns.
 
-    gate_up [..., 2 width] -> y [..., width], its factors [..., ceil(width / 128)] fp32, a carrier of its gradient
-    [..., width].
+    gate_up [..., 2 width] -> y [..., width] as it is stored.
     """
-    return SiluGluE4m3Block.apply(gate_up)
+    y, y_scale, dy = SiluGluE4m3Block.apply(gate_up)
+    return Stored(y, y_scale, dy, partial(silu_glu, gate_up))
 
 
 @triton.jit
@@ -7977,9 +7981,10 @@ class SiluGluE4m3Row(torch.autograd.Function):
 def silu_glu_e4m3_row(gate_up):
     """y = silu(gate) · up, in E4M3 with a factor for each row.
 
-    gate_up [..., 2 width] -> y [..., width], its factors [..., 1] fp32, a carrier of its gradient [..., width].
+    gate_up [..., 2 width] -> y [..., width] as it is stored.
     """
-    return SiluGluE4m3Row.apply(gate_up)
+    y, y_scale, dy = SiluGluE4m3Row.apply(gate_up)
+    return Stored(y, y_scale, dy, partial(silu_glu, gate_up))
 
 
 @triton.jit

@@ -57,7 +57,8 @@ def test_what_it_imports():
             found |= {a.name.partition(".")[0] for a in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module)
-    assert found == {"torch", "triton", "torch.autograd.function", "hybridc.runtime.kernels.rowwise"}
+    runtime = {"hybridc.runtime.kernels.rowwise", "hybridc.runtime.kernels.stored"}
+    assert found == {"functools", "torch", "triton", "torch.autograd.function", *runtime}
 
 
 def test_lint():

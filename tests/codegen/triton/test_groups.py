@@ -16,7 +16,7 @@ def run(group, given):
         numbers["segments"] = SEGMENTS
     out = getattr(kernels(), group.name)(*given.values(), **numbers)
     out = out if isinstance(out, tuple) else (out,)
-    return (*out[:-3], out[-1]) if group.outputs[-1].form else out
+    return (*out[:-1], out[-1].carrier) if group.outputs[-1].form else out
 
 
 def check(name, lead, width, dtype=torch.float32, tolerance=1e-5, view=lambda x: x):

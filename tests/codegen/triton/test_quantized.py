@@ -48,9 +48,15 @@ def values(rows=6, width=300):
     return x, 1 + 0.3 * torch.randn(width, generator=generator)
 
 
+def parts(made):
+    """What of a value was stored, and what stands for it in autograd."""
+    assert made.shape == made.data.shape and made.dtype == made.carrier.dtype and made.device == made.data.device
+    return made.data, made.scale, made.carrier
+
+
 def test_e4m3_in_blocks(blocks):
     x, weight = values()
-    y, scale, carrier = kernels().rmsnorm_e4m3_block(x, weight, eps=EPS)
+    y, scale, carrier = parts(kernels().rmsnorm_e4m3_block(x, weight, eps=EPS))
     assert y.dtype == torch.float8_e4m3fn and scale.shape == (6, 3) and scale.dtype == torch.float32
     assert carrier.shape == y.shape and carrier.untyped_storage().nbytes() == 4
     pad = torch.nn.functional.pad
@@ -61,14 +67,14 @@ def test_e4m3_in_blocks(blocks):
 
 def test_e4m3_by_row(blocks):
     x, weight = values()
-    y, scale, _ = kernels().rmsnorm_e4m3_row(x, weight, eps=EPS)
+    y, scale, _ = parts(kernels().rmsnorm_e4m3_row(x, weight, eps=EPS))
     assert scale.shape == (6, 1)
     check(y.double()[:, None], scale, rms(x, weight)[:, None], E4M3, 448.0)
 
 
 def test_eight_bits(blocks):
     x, weight = values()
-    y, scale, _ = kernels().rmsnorm_int8_row(x, weight, eps=EPS)
+    y, scale, _ = parts(kernels().rmsnorm_int8_row(x, weight, eps=EPS))
     assert y.dtype == torch.int8
     whole = torch.arange(-128, 128).double()
     check(y.double()[:, None], scale, rms(x, weight)[:, None], whole, 127.0, 1e-5)
@@ -76,7 +82,7 @@ def test_eight_bits(blocks):
 
 def test_gated_activation_in_blocks(blocks):
     gate_up, _ = values(width=520)
-    y, scale, _ = kernels().silu_glu_e4m3_block(gate_up)
+    y, scale, _ = parts(kernels().silu_glu_e4m3_block(gate_up))
     gate, up = gate_up.double().chunk(2, -1)
     pad = torch.nn.functional.pad
     exact = pad(torch.nn.functional.silu(gate) * up, (0, 124)).unflatten(-1, (3, 128))
@@ -87,7 +93,7 @@ def test_infinity_and_nan():
     """Their blocks have the factor 1: what is finite in them stays what it is, and infinities saturate."""
     gate_up = torch.full((1, 512), 3.0)
     gate_up[0, 3], gate_up[0, 256 + 200] = float("inf"), float("nan")
-    y, scale, _ = kernels().silu_glu_e4m3_block(gate_up)
+    y, scale, _ = parts(kernels().silu_glu_e4m3_block(gate_up))
     assert scale.tolist() == [[1.0, 1.0]]
     silu = 3.0 * torch.sigmoid(torch.tensor(3.0)) * 3.0
     others = torch.ones(256, dtype=torch.bool)
@@ -98,13 +104,28 @@ def test_infinity_and_nan():
 
 @pytest.mark.parametrize("large", [1e-36, 1e-30, 1e38])
 def test_extreme_factors(large):
-    codes = kernels().silu_glu_e4m3_row(torch.tensor([[100.0, 100.0, large / 100, large / 200]]))
+    codes = parts(kernels().silu_glu_e4m3_row(torch.tensor([[100.0, 100.0, large / 100, large / 200]])))
     y, scale = codes[0].double(), codes[1].double()
     torch.testing.assert_close((y * scale)[0, 0], torch.tensor(large, dtype=torch.float64), rtol=6.3e-2, atol=0)
 
 
 def test_the_norm_that_is_stored_beside_its_quantized_sum():
     x, weight = values()
-    h, y, scale, _ = kernels().add_rmsnorm_e4m3_row(x, 0.5 * x, weight, eps=EPS)
+    h, made = kernels().add_rmsnorm_e4m3_row(x, 0.5 * x, weight, eps=EPS)
+    y, scale, _ = parts(made)
     assert torch.equal(h, 1.5 * x)
     check(y.double()[:, None], scale, rms(1.5 * x, weight)[:, None], E4M3, 448.0)
+
+
+def test_stored_values_computed_anew():
+    x, weight = values()
+    exact = rms(1.5 * x, weight)
+    for made in (
+        kernels().add_rmsnorm_e4m3_row(x, 0.5 * x, weight, eps=EPS)[1],
+        kernels().rmsnorm_int8_row(1.5 * x, weight, eps=EPS),
+    ):
+        torch.testing.assert_close(made.again().double(), exact, rtol=1e-5, atol=1e-6)
+    gate_up, _ = values(width=520)
+    gate, up = gate_up.double().chunk(2, -1)
+    again = kernels().silu_glu_e4m3_block(gate_up).again()
+    torch.testing.assert_close(again.double(), torch.nn.functional.silu(gate) * up, rtol=1e-5, atol=1e-6)

@@ -11,6 +11,7 @@ import hybridc
 from hybridc.codegen.triton.uses import uses
 from hybridc.codegen.triton_code import Use, emit_kernels
 from hybridc.diagnostics import Sink
+from hybridc.ir.emit import Emit
 from hybridc.ir.ops.attention import Attention
 from hybridc.ir.ops.mlp import ACTIVATIONS, MLP
 from hybridc.ir.ops.moe import MoE
@@ -53,7 +54,7 @@ def close(a, b):
     ],
 )
 def test_norms(op):
-    module = eval(op.leaf((WIDTH,)), {"nn": nn, "ops": ops})
+    module = eval(op.constructor((WIDTH,), Emit()), {"nn": nn, "ops": ops})
     for i, parameter in enumerate(module.parameters()):
         parameter.data = draw(WIDTH, seed=i)
     given = [draw(2, 5, WIDTH, seed=9), *([draw(2, 5, WIDTH, seed=8)] if isinstance(op, GatedRMSNorm) else [])]
