@@ -90,7 +90,7 @@ class _Permute(torch.autograd.Function):
         ctx.save_for_backward(places)
         (tokens, width), experts = x.shape, counts.shape[0]
         out = torch.empty(rows, width, dtype=x.dtype, device=x.device)
-        block = _block(width)
+        block = block_of(width)
         _permute_kernel[(tokens + experts, triton.cdiv(width, block))](
             x, places, offsets, counts, out, tokens, experts, rows, width, *x.stride(), K=places.shape[1], BLOCK=block
         )
@@ -98,14 +98,14 @@ class _Permute(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return _gather(grad, None, ctx.saved_tensors[0], grad.dtype), None, None, None, None
+        return gather(grad, None, ctx.saved_tensors[0], grad.dtype), None, None, None, None
 
 
 class _Unpermute(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, weights, places, offsets, counts):
         ctx.save_for_backward(rows, weights, places, offsets, counts)
-        return _gather(rows, weights, places, torch.promote_types(rows.dtype, weights.dtype))
+        return gather(rows, weights, places, torch.promote_types(rows.dtype, weights.dtype))
 
     @staticmethod
     def backward(ctx, grad):
@@ -114,16 +114,16 @@ class _Unpermute(torch.autograd.Function):
         d_rows, d_weights = torch.empty_like(rows, memory_format=torch.contiguous_format), torch.empty_like(weights)
         _unpermute_backward_kernel[(tokens + experts,)](
             grad, rows, weights, places, offsets, counts, d_rows, d_weights, tokens, experts, rows.shape[0], width,
-            *grad.stride(), *rows.stride(), *weights.stride(), *d_weights.stride(), K=k, BLOCK=_block(width),
+            *grad.stride(), *rows.stride(), *weights.stride(), *d_weights.stride(), K=k, BLOCK=block_of(width),
         )  # fmt: skip
         return d_rows, d_weights, None, None, None
 
 
-def _gather(rows: Tensor, weights: Tensor | None, places: Tensor, dtype: torch.dtype) -> Tensor:
+def gather(rows: Tensor, weights: Tensor | None, places: Tensor, dtype: torch.dtype) -> Tensor:
     """Σ over a token's choices of weight · row, or of the row."""
     (tokens, k), width = places.shape, rows.shape[1]
     out = torch.empty(tokens, width, dtype=dtype, device=rows.device)
-    block = _block(width)
+    block = block_of(width)
     if tokens:
         _unpermute_kernel[(tokens, triton.cdiv(width, block))](
             rows, rows if weights is None else weights, places, out, width, *rows.stride(),
@@ -132,7 +132,8 @@ def _gather(rows: Tensor, weights: Tensor | None, places: Tensor, dtype: torch.d
     return out
 
 
-def _block(width: int) -> int:
+def block_of(width: int) -> int:
+    """Channels that a program takes at once."""
     return min(triton.next_power_of_2(width), 2048)
 
 
@@ -186,7 +187,7 @@ def _place_kernel(ids, before, places, many, blocks, experts, CHOICES: tl.conste
 
 
 @triton.jit
-def _fill(out, offsets, counts, expert, experts, rows, width, d, BLOCK: tl.constexpr):
+def fill(out, offsets, counts, expert, experts, rows, width, d, BLOCK: tl.constexpr):
     """Zeros for the rows of an expert that no token has, and for its share of those behind the last expert's."""
     zeros = tl.zeros((BLOCK,), tl.float32).to(out.dtype.element_ty)
     first = tl.load(offsets + expert) + tl.load(counts + expert)
@@ -216,7 +217,7 @@ def _permute_kernel(
             place = tl.load(places + t * K + j).to(tl.int64)
             tl.store(out + place * width + d, value, mask=d < tl.where(place >= 0, width, 0))
     else:
-        _fill(out, offsets, counts, tl.program_id(0) - tokens, experts, rows, width, d, BLOCK)
+        fill(out, offsets, counts, tl.program_id(0) - tokens, experts, rows, width, d, BLOCK)
 
 
 @triton.jit
@@ -262,7 +263,7 @@ def _unpermute_backward_kernel(
     else:
         for start in range(0, width, BLOCK):
             d = start + tl.arange(0, BLOCK)
-            _fill(d_rows, offsets, counts, tl.program_id(0) - tokens, experts, all_rows, width, d, BLOCK)
+            fill(d_rows, offsets, counts, tl.program_id(0) - tokens, experts, all_rows, width, d, BLOCK)
 
 
 def _variants() -> tuple[Variant, ...]:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from hybridc.runtime import ops
 from hybridc.runtime.kernels import moe
 from hybridc.runtime.kernels.moe import permute, sort_by_expert, sort_by_expert_reference, unpermute
-from hybridc.runtime.ops.moe import _sorted_by_expert
+from hybridc.runtime.ops.moe import sorted_by_expert
 from tests.runtime.kernels.ahead import check_fits
 from tests.runtime.ops import reference as ref
 from tests.runtime.ops.cases import close, gradients, made
@@ -72,7 +72,7 @@ def test_many_blocks_of_choices(monkeypatch):
 def test_as_the_op_sorts(tokens):
     ids = chosen(tokens, 2, 5)
     to = sort_by_expert(ids, 5)
-    _, places, sizes = _sorted_by_expert(ids, 5)
+    _, places, sizes = sorted_by_expert(ids, 5)
     assert torch.equal(to.places.long(), places) and to.offsets.diff().tolist() == sizes
 
 
@@ -98,7 +98,7 @@ def test_choices_of_no_expert():
 @pytest.fixture(params=[150, 40], ids=["many blocks", "one block"])
 def width(request, monkeypatch):
     """Of channels; rows in more than one block, or in one."""
-    monkeypatch.setattr(moe, "_block", lambda width: 64)
+    monkeypatch.setattr(moe, "block_of", lambda width: 64)
     return request.param
 
 
