@@ -206,3 +206,51 @@ def test_every_projection_takes_a_format(name):
     assert len(re.findall(r"ops\.FP8(?:Linear|Product)\(", code)) == len(node.formats) > 0
     assert "bitnet" not in code
     assert set(node.op.entries((16,))) <= {part for part, _ in node.formats}
+
+
+@pytest.mark.parametrize("name", sorted(set(names(records=False)) & set(KINDS)))
+def test_every_linear_map_can_be_packed(name):
+    """In each op: the net holds what the IR says, bytes where it says so, and computes."""
+    block = f"block L {{ x += rmsnorm() >> {KINDS[name]} }}"
+    spec = f"model m {{ param dim = 16\n {block}\n embed = embedding(8)\n layers = L\n head = lm_head(8) }}"
+    spared = " except moe.experts" if name == "moe" else ""
+    compiled = hybridc.compile(f"{spec}\nprecision {{ bitnet(packed) on layers.**{spared} }}")
+    net = compiled.load()
+    held = {n.removeprefix("layers.0."): p for n, p in net.named_parameters() if n.startswith("layers.0.")}
+    (block,) = compiled.ir.blocks
+    listed = {f"{node.path}.{p.name}": p for node, p in block.params()}
+    assert {n: tuple(p.shape) for n, p in held.items()} == {n: p.shape for n, p in listed.items()}
+    packed = {n for n, p in listed.items() if p.packs}
+    assert packed == {n for n, p in held.items() if p.dtype == torch.uint8} and packed
+    assert len(packed) == compiled.source["model.py"].count("ops.PackedBitLinear(")
+    assert net(torch.arange(8)[None]).logits.isfinite().all()
+
+
+def test_forms_of_a_format_share_what_enters_them():
+    """One value in 8 bits for products whose weights are packed and for others."""
+    block = "let norm = rmsnorm()\n  block L { x += norm >> (attention(heads=2) | swiglu(16)) }"
+    spec = f"model m {{ param dim = 16\n {block}\n embed = embedding(8)\n layers = L\n head = lm_head(8) }}"
+    rules = "precision { bitnet on layers.**\n bitnet(packed) on attention }"
+    compiled = hybridc.compile(f"{spec}\n{rules}")
+    assert sum(type(n.op).kind == "quantize" for n in compiled.ir.blocks[0].nodes) == 1
+    assert parse_module(print_module(compiled.ir)) == compiled.ir
+    assert compiled.load()(torch.arange(8)[None]).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ("bitnet(packed) on layers.**", ["moe.experts.down", "moe.experts.gate_up"]),
+        ("bitnet(packed) on layers.** except experts", []),
+        ("bitnet(packed) on layers.**\n bitnet on experts", []),
+        ("bitnet(packed) on layers[1].moe", ["moe.experts.down", "moe.experts.gate_up"]),
+    ],
+)
+def test_experts_are_not_packed(rules, named):
+    errors = hybridc.check(SPEC.replace("RULES", rules)).errors
+    assert [(d.code, d.label.split("`")[1]) for d in errors] == [("HYB309", name) for name in named]
+
+
+@pytest.mark.parametrize("format", ["bitnet()", "bitnet(unpacked)", "bitnet(packed, 2)", "bitnet(packed, bits=2)"])
+def test_bitnet_has_one_option(format):
+    assert "HYB304" in [d.code for d in hybridc.check(SPEC.replace("RULES", f"{format} on attn")).errors]

@@ -14,27 +14,31 @@ Traffic: x is read once and written as int8; a product reads N K / 4 bytes of we
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from hybridc.runtime.kernels.variant import Variant
-from hybridc.runtime.ops.bit_linear import SMALLEST
+from hybridc.runtime.ops.bit_linear import SMALLEST, ternary_levels
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
-def quantize_ternary(weight: Tensor, parts: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
+def quantize_ternary(
+    weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None
+) -> tuple[Tensor, Tensor]:
     """weight [N, K] -> int8 [N, K] of -1, 0 and 1, and fp32 [N], the scale of each row.
 
     `parts` are the rows of projections fused in the weight, each with a scale of its own: its mean absolute value, and
-    1e-5 at least.
+    1e-5 at least. `group` are the ranks that each have a shard of the weight.
     """
-    values, scales = [], []
-    for part in weight.detach().float().split(parts or weight.shape[0]):
-        many = 1.0 / part.abs().mean().clamp(min=SMALLEST)
-        values.append((part * many).round().clamp(-1, 1).to(torch.int8))
-        scales.append((1.0 / many).expand(part.shape[0]))
-    return torch.cat(values), torch.cat(scales)
+    values, scales = ternary_levels(weight, parts, group)
+    rows = parts or (weight.shape[0],)
+    return values, torch.cat([s.expand(n) for s, n in zip(scales, rows, strict=True)])
 
 
 def pack(values: Tensor) -> Tensor:
@@ -51,11 +55,12 @@ def unpack(packed: Tensor, width: int) -> Tensor:
     return torch.cat(planes, 1)[:, :width].to(torch.int8) - 1
 
 
-def quantize_tokens(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def quantize_tokens(x: Tensor, largest: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """x [..., K] -> int8 [..., K], fp32 scale [...] and int32 sum [...] of each token.
 
-    The scale is the largest absolute value, 1e-5 at least, over 127. Numbers are rounded to nearest, ties to even. A
-    token with a NaN or an infinity has zeros and a scale of NaN.
+    The scale is the largest absolute value, 1e-5 at least, over 127. `largest` fp32 [...] are those of whole tokens
+    where x has a part of each one's channels. Numbers are rounded to nearest, ties to even. A token with a NaN or an
+    infinity has zeros and a scale of NaN.
     """
     k = x.shape[-1]
     flat = x.flatten(0, -2)
@@ -65,8 +70,9 @@ def quantize_tokens(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if flat.numel():
         block = min(triton.next_power_of_2(k), 4096)
         _quantize_kernel[(flat.shape[0],)](
-            flat, data, scale, total, k, *flat.stride(), SMALLEST=SMALLEST, BLOCK=block, num_warps=max(1, block // 512)
-        )
+            flat, scale if largest is None else largest.contiguous(), data, scale, total, k, *flat.stride(),
+            GIVEN=largest is not None, SMALLEST=SMALLEST, BLOCK=block, num_warps=max(1, block // 512),
+        )  # fmt: skip
     return data.view(x.shape), scale.view(x.shape[:-1]), total.view(x.shape[:-1])
 
 
@@ -76,6 +82,49 @@ def bit_linear(x: Tensor, packed: Tensor, scale: Tensor, bias: Tensor | None = N
     The weights take no gradient; that of x passes straight through its rounding, as in `ops.BitLinear`.
     """
     return _BitLinear.apply(x, packed, scale, bias)
+
+
+def ternary_mm(
+    data: Tensor,
+    x_scale: Tensor,
+    total: Tensor,
+    packed: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    dtype: torch.dtype,
+) -> Tensor:
+    """int8 data [..., K] with fp32 scale [...] and int32 sum [...] of each token, packed uint8 [N, 16 ⌈K / 64⌉], scale
+    fp32 [N], bias [N] -> [..., N] in a dtype. No gradients."""
+    packed, scale = packed.contiguous(), scale.contiguous()
+    (n, plane), k = packed.shape, data.shape[-1]
+    if plane != _plane(k):
+        raise ValueError(f"weights packed in {plane} bytes are not of {k} columns: those take {_plane(k)}")
+    m = total.numel()
+    y = torch.empty(m, n, dtype=dtype, device=data.device)
+    block_m, block_n, block_k, warps = _blocks(m)
+    if m and n:
+        _forward_kernel[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
+            data.contiguous(), x_scale.contiguous(), total.contiguous(), packed, scale, y if bias is None else bias, y,
+            m, n, k, plane,
+            BIAS=bias is not None, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=warps, num_stages=3,
+        )  # fmt: skip
+    return y.view(*data.shape[:-1], n)
+
+
+def ternary_mm_dx(dy: Tensor, packed: Tensor, scale: Tensor, width: int) -> Tensor:
+    """dy [..., N], packed uint8 [N, 16 ⌈K / 64⌉], scale fp32 [N] -> dy W [..., K] in dy's dtype, K = `width`."""
+    n, plane = packed.shape
+    flat = dy.reshape(-1, n)
+    m = flat.shape[0]
+    dx = torch.empty(m, width, dtype=dy.dtype, device=dy.device)
+    if m and width:
+        tiles = 4 * triton.cdiv(plane, 64)
+        _backward_kernel[(triton.cdiv(m, 64) * tiles,)](
+            flat, packed.contiguous(), scale.contiguous(), dx, m, n, width, plane, *flat.stride(),
+            BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_warps=4, num_stages=3,
+        )  # fmt: skip
+    return dx.view(*dy.shape[:-1], width)
 
 
 def bit_linear_reference(x: Tensor, packed: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -91,42 +140,15 @@ def bit_linear_reference(x: Tensor, packed: Tensor, scale: Tensor, bias: Tensor 
 class _BitLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, packed, scale, bias):
-        packed, scale = packed.contiguous(), scale.contiguous()
-        (n, plane), k = packed.shape, x.shape[-1]
-        if plane != _plane(k):
-            raise ValueError(f"weights packed in {plane} bytes are not of {k} columns: those take {_plane(k)}")
-        data, x_scale, total = quantize_tokens(x)
-        m = total.numel()
-        y = torch.empty(m, n, dtype=x.dtype, device=x.device)
-        block_m, block_n, block_k, warps = _blocks(m)
-        if m and n:
-            _forward_kernel[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
-                data, x_scale, total, packed, scale, y if bias is None else bias, y, m, n, k, plane,
-                BIAS=bias is not None, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
-                num_warps=warps, num_stages=3,
-            )  # fmt: skip
         ctx.save_for_backward(packed, scale)
-        ctx.like = x.shape
-        ctx.bias = None if bias is None else bias.dtype
-        return y.view(*x.shape[:-1], n)
+        ctx.width, ctx.bias = x.shape[-1], None if bias is None else bias.dtype
+        return ternary_mm(*quantize_tokens(x), packed, scale, bias, dtype=x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        packed, scale = ctx.saved_tensors
-        (n, plane), k = packed.shape, ctx.like[-1]
-        dy = grad.reshape(-1, n)
-        m = dy.shape[0]
-        dx = None
-        if ctx.needs_input_grad[0]:
-            dx = torch.empty(m, k, dtype=grad.dtype, device=grad.device)
-            if m and k:
-                tiles = 4 * triton.cdiv(plane, 64)
-                _backward_kernel[(triton.cdiv(m, 64) * tiles,)](
-                    dy, packed, scale, dx, m, n, k, plane, *dy.stride(),
-                    BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_warps=4, num_stages=3,
-                )  # fmt: skip
-            dx = dx.view(ctx.like)
-        return dx, None, None, dy.float().sum(0).to(ctx.bias) if ctx.needs_input_grad[3] else None
+        dx = ternary_mm_dx(grad, *ctx.saved_tensors, ctx.width) if ctx.needs_input_grad[0] else None
+        db = grad.flatten(0, -2).float().sum(0).to(ctx.bias) if ctx.needs_input_grad[3] else None
+        return dx, None, None, db
 
 
 def _plane(width: int) -> int:
@@ -143,15 +165,22 @@ def _blocks(rows: int) -> tuple[int, int, int, int]:
 
 
 @triton.jit
-def _quantize_kernel(x_ptr, data, scale, total, width, stride_m, stride_k, SMALLEST: tl.constexpr, BLOCK: tl.constexpr):
+def _quantize_kernel(
+    x_ptr, given, data, scale, total, width, stride_m, stride_k,
+    GIVEN: tl.constexpr, SMALLEST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One token."""
     row = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, BLOCK)
     largest = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, width, BLOCK):
-        at = (start + k).to(tl.int64)
-        x = tl.load(x_ptr + row * stride_m + at * stride_k, mask=start + k < width, other=0.0).to(tl.float32)
-        largest = tl.maximum(largest, tl.where(tl.abs(x) < float("inf"), tl.abs(x), float("inf")))  # NaN too
+    if GIVEN:
+        whole = tl.load(given + row)
+        largest += tl.where(whole < float("inf"), whole, float("inf"))
+    else:
+        for start in range(0, width, BLOCK):
+            at = (start + k).to(tl.int64)
+            x = tl.load(x_ptr + row * stride_m + at * stride_k, mask=start + k < width, other=0.0).to(tl.float32)
+            largest = tl.maximum(largest, tl.where(tl.abs(x) < float("inf"), tl.abs(x), float("inf")))  # NaN too
     amax = tl.maximum(tl.max(largest), SMALLEST)
     usual = amax < float("inf")
     total_of_row = tl.zeros((BLOCK,), tl.int32)
@@ -235,9 +264,9 @@ def _variants() -> tuple[Variant, ...]:
     sizes = {"rows": "i32", "columns": "i32:16", "width": "i32:16", "plane": "i32:16"}
     made = [
         Variant(_quantize_kernel,
-                {"x_ptr": "*bf16:16", "data": "*i8:16", "scale": "*fp32:16", "total": "*i32:16", "width": "i32:16",
-                 "stride_m": "i32:16"},
-                {"stride_k": 1, "SMALLEST": SMALLEST, "BLOCK": 4096}, 8, name="quantize_tokens"),
+                {"x_ptr": "*bf16:16", "given": "*fp32:16", "data": "*i8:16", "scale": "*fp32:16", "total": "*i32:16",
+                 "width": "i32:16", "stride_m": "i32:16"},
+                {"stride_k": 1, "GIVEN": False, "SMALLEST": SMALLEST, "BLOCK": 4096}, 8, name="quantize_tokens"),
         Variant(_backward_kernel,
                 {"dy_ptr": "*bf16:16", "packed": "*u8:16", "scale": "*fp32:16", "dx": "*bf16:16", "stride_m": "i32:16",
                  **sizes},

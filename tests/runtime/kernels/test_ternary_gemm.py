@@ -69,6 +69,17 @@ def test_tokens(shape):
     assert torch.equal(quantize_tokens(x.transpose(-1, -2).contiguous().transpose(-1, -2))[0], data)
 
 
+def test_tokens_of_which_a_part_is_here():
+    x = made(1, 4, 90)
+    x[2, 80], x[3, 80] = torch.inf, 1e-7
+    x[3, :80] = 1e-8
+    data, scale, total = quantize_tokens(x[:, :40], x.abs().amax(-1))
+    expected, one = levels(x[[0, 1, 3]])
+    assert torch.equal(data[[0, 1, 3]].double(), expected[:, :40]) and scale[2].isnan() and not data[2].any()
+    torch.testing.assert_close(scale[[0, 1, 3]].double(), one.squeeze(-1), rtol=2e-7, atol=0)
+    assert torch.equal(total.double(), data.double().sum(-1))
+
+
 def test_ties_go_to_even():
     x = torch.tensor([[127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, -127.0]])
     assert quantize_tokens(x)[0].tolist() == [[127, 0, 2, 2, 0, -2, -2, -127]]
