@@ -19,8 +19,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hybridc.runtime.errors import UsageError
+from hybridc.runtime.kernels.device import capability
 from hybridc.runtime.kernels.experts_quantize import permute_quantized, quantize_by_expert
 from hybridc.runtime.kernels.fp8_gemm import fp8_grouped_gemm, fp8_grouped_weight_gradient
+from hybridc.runtime.kernels.fp8_linear import LEAST
 from hybridc.runtime.kernels.fp8_quantize import quantize_blocks, quantize_both_ways, quantize_groups
 from hybridc.runtime.kernels.fp8_quantize_wide import quantize_rows
 from hybridc.runtime.kernels.grouped_gemm import sum_by_expert
@@ -139,8 +142,16 @@ def fp8_experts_linear(
     dtype: torch.dtype,
 ) -> Tensor:
     """x [..., K] of tokens that are to be sorted (`sort`), or [rows, K] sorted by expert, times each row's expert's
-    weight [E, N, K], plus bias [E, N] -> [rows, N] in `dtype`."""
+    weight [E, N, K], plus bias [E, N] -> [rows, N] in `dtype`.
+
+    Raises UsageError on a device of a compute capability below 9.0.
+    """
     value = x if isinstance(x, Tensor) else x.carrier if isinstance(x, Stored) else x.x
+    if 0 < (found := capability(value.device)) < LEAST:
+        raise UsageError(
+            f"experts in FP8 do not run on a device of compute capability {found / 10}",
+            "leave FP8 out of the spec's `precision`, or take a device of 9.0 or more",
+        )
     stored = x if isinstance(x, Stored) else None
     made = held(weight, turned=call.learns)
     flat = value.reshape(-1, value.shape[-1])

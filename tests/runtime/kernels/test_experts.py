@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from hybridc.runtime import gpu, ops
-from hybridc.runtime.kernels import grouped_gemm
+from hybridc.runtime.errors import UsageError
+from hybridc.runtime.kernels import experts_fp8, grouped_gemm
 from hybridc.runtime.kernels.experts import Experts
 from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.ops.bit_linear import BitProduct, token_levels
@@ -252,9 +253,13 @@ def test_bitnet(kind):
         same(found(ours, *given), want)
 
 
-def test_what_there_is_not():
+def test_what_there_is_not(monkeypatch):
     with pytest.raises(ValueError, match="no recipe delayed: choose tensor, row, block128, mx"):
         Experts(2, 4, 4, products=(fp8("delayed")(), None))
     x, weights, ids = routed(9, 2, 5)
     with pytest.raises(TypeError, match="a product of experts in NoneType with an input of FP8Input"):
         pair(5)[1](FP8Input(x, "row"), weights, ids)
+    _, ours = pair(5, products=(fp8("row"), None))
+    monkeypatch.setattr(experts_fp8, "capability", lambda device: 80)
+    with pytest.raises(UsageError, match=r"experts in FP8 do not run on a device of compute capability 8\.0"):
+        ours(x, weights, ids)
