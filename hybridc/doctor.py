@@ -84,6 +84,9 @@ PACKAGES = (
     ),
 )
 
+PACKAGE_OF = {"fla-core": "flash-linear-attention"}
+"""Names of packages here, where those are not what pip calls them."""
+
 CUDA_TARGETS = {"cuda:sm80": (8, 0), "cuda:sm90": (9, 0), "cuda:sm100": (10, 0)}
 
 _TORCH = (
@@ -129,10 +132,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs ops: how many of them it has, and whether it is usable here."""
+    """What computes parts of ops: how many of them it has, and whether it is usable here."""
 
     name: str
-    ops: int
+    parts: int
     usable: bool
 
 
@@ -218,7 +221,7 @@ def diagnose(
         packages=findings,
         devices=devices,
         targets=_targets({f.name for f in findings if f.state == "ok"}, devices),
-        backends=_backends({f.name for f in findings if f.state == "ok"}),
+        backends=_backends({f.name for f in findings if f.state == "ok"}, devices),
     )
 
 
@@ -284,15 +287,16 @@ def _targets(working: set[str], devices: Sequence[Device]) -> tuple[Target, ...]
     return tuple(out)
 
 
-def _backends(working: set[str]) -> tuple[Backend, ...]:
-    """What the op registry says runs each op, and whether that is here."""
-    from hybridc.ir.describe import all_names, describe
+def _backends(working: set[str], devices: Sequence[Device]) -> tuple[Backend, ...]:
+    """Who computes parts of ops, and whether that is here: all but torch run on GPUs alone."""
+    from hybridc.ir.backends import BACKENDS
 
-    counts: dict[str, int] = {}
-    for name in all_names():
-        for backend in describe(name).backends:
-            counts[backend] = counts.get(backend, 0) + 1
-    return tuple(Backend(name, ops, name in working) for name, ops in counts.items())
+    out = []
+    for name, backend in BACKENDS.items():
+        needed = {"torch"} if name == "torch" else {"torch", PACKAGE_OF.get(backend.package, backend.package or name)}
+        usable = needed <= working and (name == "torch" or bool(devices))
+        out.append(Backend(name, len(backend.offers), usable))
+    return tuple(out)
 
 
 def as_json(diagnosis: Diagnosis) -> str:
@@ -328,7 +332,7 @@ def as_text(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
         console.print(Text(f"  {t.name:11s} ").append_text(word).append(f" {t.detail}".rstrip()))
     console.print("\nBackends of ops")
     for b in diagnosis.backends:
-        console.print(f"  {b.name:11s} {b.ops} ops, {'usable' if b.usable else 'not usable here'}")
+        console.print(f"  {b.name:11s} {b.parts} parts of ops, {'usable' if b.usable else 'not usable here'}")
     bad = [f for f in diagnosis.packages if f.state != "ok"]
     for title, found in (
         ("Broken", [f for f in bad if f.state == "broken"]),

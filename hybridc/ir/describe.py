@@ -48,7 +48,6 @@ class Description:
     example: str
     result: str
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
-    backends: tuple[str, ...]
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -87,8 +86,9 @@ def find_class(name: str) -> type[Op]:
     return found[0]
 
 
-def describe(name: str) -> Description:
-    """Everything about an op. Raises KeyError for a name that is none."""
+def example(name: str) -> tuple[Op, dict[str, object]]:
+    """An op with values for the arguments that it requires, and these; resolved for operands of WIDTH. Raises KeyError
+    for a name that is none."""
     kind = find_class(name)
     _, preset = find(name) or (kind, {})
     required = {n: SAMPLES.get(n, 0.5) for n, f in fields(kind).items() if f.metadata["required"] and n not in preset}
@@ -96,19 +96,27 @@ def describe(name: str) -> Description:
         required["dim"] = SAMPLES["dim"]
     known = fields(kind)
     op = kind(**{known[k].name: v for k, v in {**preset, **required}.items()})
-    widths = (WIDTH,) * max(1, len(kind.operands))
-    if not kind.record:
-        op = op.resolve(widths, Check())
+    return (op if kind.record else op.resolve(operand_widths(op), Check())), required
+
+
+def operand_widths(op: Op) -> tuple[int, ...]:
+    """Widths of an example's operands."""
+    return (WIDTH,) * max(1, len(op.operands))
+
+
+def describe(name: str) -> Description:
+    """Everything about an op. Raises KeyError for a name that is none."""
+    kind = find_class(name)
+    op, required = example(name)
+    _, preset = find(name) or (kind, {})
+    known, widths = fields(kind), operand_widths(op)
     parameters = () if kind.record else tuple((p.name, p.shape) for p in op.params(widths))
     doc = inspect.cleandoc(kind.__doc__ or "")
     if name in ALIASES:
         doc = f"{show(kind(**{known[k].name: v for k, v in {**preset, **required}.items()}))}. {doc}"
-    example = f"{name}({', '.join(f'{k}={show(v)}' for k, v in required.items())})"
+    shown = f"{name}({', '.join(f'{k}={show(v)}' for k, v in required.items())})"
     result = "" if kind.record else f"[B, S, {op.width(widths)}]"
-    backends = () if kind.record else ("torch",)
-    return Description(
-        name, signature(name), doc, arguments(name), kind.operands, example, result, parameters, backends
-    )  # fmt: skip
+    return Description(name, signature(name), doc, arguments(name), kind.operands, shown, result, parameters)
 
 
 def all_names() -> list[str]:

@@ -9,6 +9,7 @@ from hybridc.diagnostics import NO_SPAN, Sink, did_you_mean
 from hybridc.ir.backends import BACKENDS, LIBRARIES, TARGETS, Choice, choose, offering
 from hybridc.ir.emit import Emit
 from hybridc.ir.formats import Format
+from hybridc.ir.ops.quantize import Quantize
 
 FOUND = "found"
 """The word for all libraries that are installed."""
@@ -51,8 +52,12 @@ def report_choices(emit: Emit, sink: Sink) -> None:
     """Reports parts that nobody computes (HYB606), and those that run as plain torch on a GPU (HYB603), each once."""
     seen: set[tuple[str, str]] = set()
     for use in emit.uses:
-        choice, key = use.choice, (use.op, use.choice.part)
-        if key in seen or (choice.offer is not None and not (choice.offer.plain and emit.target != "cpu")):
+        choice = use.choice
+        # one word for all parts that lack the same: a format's products, and what is quantized for them
+        key = (use.op, choice.why or choice.part)
+        if key in seen or use.op == Quantize.kind or (choice.offer is not None and not choice.offer.plain):
+            continue
+        if emit.target == "cpu":
             continue
         seen.add(key)
         why = f" ({choice.why})" if choice.why else ""

@@ -6,7 +6,8 @@ import textwrap
 
 from hybridc.console import wrong
 from hybridc.diagnostics import did_you_mean
-from hybridc.ir.describe import WIDTH, Argument, all_names, describe, signature
+from hybridc.ir.describe import WIDTH, Argument, all_names, describe, example, operand_widths, signature
+from hybridc.report.backends import DTYPE, table
 
 
 def listing() -> str:
@@ -36,7 +37,11 @@ def page(name: str, *, width: int) -> str:
         wide = max(len(n) for n, _ in d.parameters)
         lines = [f"  {n:{wide}s}  [{', '.join(map(str, shape))}]" for n, shape in d.parameters]
         parts.append("Parameters\n" + "\n".join(lines))
-    parts.append(f"Backends: {', '.join(d.backends)}" if d.backends else "Stands inside of another op's arguments.")
+    op, _ = example(name)
+    if op.record:
+        parts.append("Stands inside of another op's arguments.")
+    else:
+        parts.append("\n".join([f"Backends, for {d.example} in {DTYPE}", *table(op, operand_widths(op), width)]))
     return "\n\n".join(parts) + "\n"
 
 

@@ -15,7 +15,10 @@ def _fp8(facts: Facts) -> str:
 
 
 def _experts(facts: Facts) -> str:
-    return _fp8(facts) if "fp8" in str(facts.get("format", "")) else ""
+    format = str(facts.get("format", ""))
+    if "delayed" in format:
+        return "its experts remember no former steps, as delayed scales need it"
+    return _fp8(facts) if "fp8" in format else ""
 
 
 BACKEND = Backend(
