@@ -39,13 +39,14 @@ class Compiled:
     warnings: tuple[Diagnostic, ...]
     sources: dict[str, str]
     timings: tuple[Timing, ...]
+    libraries: tuple[str, ...] = ()
 
     def load(self, *, init: bool = True, seed: int = 0) -> nn.Module:
         """The emitted `Model`, made in this process; its weights initialised by `seed` unless `init` is false."""
         from hybridc.codegen.loader import load_source
 
         net: Any = load_source(self.ir.name, self.source["model.py"], self.source.get("kernels.py", "")).Model()
-        net.ir = self.ir
+        net.ir, net.compiled_for = self.ir, (self.target, self.libraries)
         if init:
             net.init_weights(seed)
         return net  # type: ignore[no-any-return]
@@ -179,7 +180,7 @@ def compile(
     report_choices(emit, sink)
     sink.check()
     warnings = tuple(d for d in sink.diagnostics if d.severity == "warning")
-    return Compiled(module, spec, files, target, warnings, sink.sources, timings)
+    return Compiled(module, spec, files, target, warnings, sink.sources, timings, tuple(named))
 
 
 def _not_yet(module: Module, sink: Sink) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.ir.emit import Emit
 from hybridc.ir.graph import Block, Module
 from hybridc.ir.packed import linear_parts, unpackable
 
@@ -47,7 +48,7 @@ def pack_bitnet(net: nn.Module) -> nn.Module:
     from torch.nn import Parameter
 
     from hybridc.codegen.loader import load_source
-    from hybridc.codegen.torch_code import emit_model
+    from hybridc.codegen.package import emit_package
     from hybridc.runtime.meta import on_meta
     from hybridc.runtime.ops.bit_linear import PackedWeight, ternary_levels
     from hybridc.runtime.ops.ternary_rows import pack_rows
@@ -60,9 +61,10 @@ def pack_bitnet(net: nn.Module) -> nn.Module:
     if ir == module:
         help = "give projections the format in the spec: `bitnet on layers.**`"
         raise DiagnosticError([Diagnostic("HYB309", NO_SPAN, "no projection of the net is in `bitnet`", help)])
-    text = emit_model(ir, f"{ir.name}, its ternary projections packed by hybridc.pack_bitnet")
-    made: nn.Module = on_meta(lambda: load_source(ir.name, text).Model())
-    made.ir = ir  # type: ignore[assignment]
+    target, libraries = made_for = net.compiled_for  # type: ignore[misc]
+    source = emit_package(ir, "", Emit(target=target, dtype=ir.dtype.value, libraries=libraries))
+    made: nn.Module = on_meta(lambda: load_source(ir.name, source["model.py"], source.get("kernels.py", "")).Model())
+    made.ir, made.compiled_for = ir, made_for  # type: ignore[assignment]
     for path, old in net.named_modules():
         new = made.get_submodule(path)
         if isinstance(new, PackedWeight):

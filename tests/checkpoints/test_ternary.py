@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import hybridc
 from hybridc.diagnostics import DiagnosticError
+from hybridc.runtime.kernels import bit_linear as kernels
 
 GOLDENS = Path(__file__).parent.parent / "frontend" / "hf" / "goldens"
 SPEC = """model m {
@@ -56,6 +57,17 @@ def test_a_packed_net_computes_the_same(rules):
     again.load_state_dict(packed.state_dict())
     with torch.no_grad():
         assert torch.equal(again.eval()(IDS).logits, packed(IDS).logits)
+
+
+def test_a_net_for_a_gpu_stays_one():
+    """Its kernels, and those of packed products, interpreted on CPU tensors."""
+    text = SPEC.replace("x += norm >> moe(experts=2, hidden=8, top_k=1, shared=8)", "x += norm >> swiglu(24)")
+    compiled = hybridc.compile(text.replace("RULES", "bitnet on layers.**"), target="cuda:sm90")
+    net = compiled.load().eval()
+    packed = hybridc.pack_bitnet(net)
+    assert type(packed.layers[0].attn.qkv) is kernels.PackedBitLinear
+    with torch.no_grad():
+        torch.testing.assert_close(packed(IDS).logits, net(IDS).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_nets_without_anything_to_pack():
