@@ -254,3 +254,12 @@ def test_experts_are_not_packed(rules, named):
 @pytest.mark.parametrize("format", ["bitnet()", "bitnet(unpacked)", "bitnet(packed, 2)", "bitnet(packed, bits=2)"])
 def test_bitnet_has_one_option(format):
     assert "HYB304" in [d.code for d in hybridc.check(SPEC.replace("RULES", f"{format} on attn")).errors]
+
+
+def test_the_gate_of_a_shared_expert_stays_as_the_router_does():
+    """One number a token: no rule reaches it, and one that names it says so."""
+    spec = SPEC.replace("shared=8)", "shared=8, shared_gate=true)")
+    code = hybridc.compile(spec.replace("RULES", "fp8(block128) on **")).source["model.py"]
+    assert "self.shared_gate = nn.Linear(16, 1, bias=False)" in code
+    found = hybridc.check(spec.replace("RULES", "fp8(block128) on **.shared_gate"))
+    assert [d.code for d in found.diagnostics] == ["HYB308"]

@@ -138,6 +138,10 @@ class MoE(Op):
             out.append(Split("tp", "shared", self.shared, "hidden channels of the shared expert"))
         return tuple(out)
 
+    def projections(self, ins: Widths) -> tuple[str, ...]:
+        """All but the gate of the shared expert, one number a token, which stays as the router does."""
+        return tuple(name for name in super().projections(ins) if name != "shared_gate")
+
     def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
         choice: dict[str, float | int | bool] = {
             "k": self.top_k,
