@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LIBRARIES := $(VENV)/libraries
+# their build scripts ask for a CUDA compiler unless told twice that there is none
+NO_CUDA := MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE \
+  CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE \
+  FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
@@ -22,13 +27,15 @@ help:
 install: $(STAMP)
 
 # Stale when the requirements or the metadata change; the package itself is installed in place.
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt requirements/libraries.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "hybridc needs Python 3.11 or newer, and $(PYTHON) is older or missing: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "cannot make a virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(NO_CUDA) $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(LIBRARIES) \
+	  --no-deps --no-build-isolation -r requirements/libraries.txt
 	@touch $@
 
 demo: $(STAMP)

@@ -63,25 +63,32 @@ def rg_lru(
     inputs. Documents are the context's; they start from the cache entry `state`, which then holds their ends.
     """
     dtype = x.dtype
-    inside = torch.promote_types(dtype, torch.float32)
-    log_a = F.softplus(rate.to(inside)) * -c * recurrence_gate.to(inside).sigmoid()
-    kept: Tensor = _Root.apply(-torch.expm1(2 * log_a))  # type: ignore[no-untyped-call]
-    starts: Tensor | None = ctx.plan("starts", lambda: _starts(ctx))
-    if starts is not None:
-        kept = kept.masked_fill(starts, 1.0)
-    added = kept * input_gate.to(inside).sigmoid() * x.to(inside)
+    log_a, added = entering(x, input_gate, recurrence_gate, rate, ctx, c)
     if state is not None and ctx.borders is None and x.shape[1] == 1:
-        h = torch.addcmul(added, log_a.exp(), state.ssm.to(inside)[:, None])
+        h = torch.addcmul(added, log_a.exp(), state.ssm.to(added.dtype)[:, None])
         state.keep_ssm(h)
         return h.to(dtype)
     chunks: Chunks = ctx.plan(("chunks", CHUNK), lambda: Chunks.make(x.shape[1], ctx.borders, CHUNK, x.device))
     shape = (chunks.count, x.shape[0], x.shape[2])
-    initial = added.new_zeros(()).expand(shape) if state is None else state.ssm.to(inside).reshape(shape)
+    initial = added.new_zeros(()).expand(shape) if state is None else state.ssm.to(added.dtype).reshape(shape)
     # the logs are cut, since a place without a token, where they are 0, keeps the state
     h, last = recurrence(chunks.cut(log_a).exp(), chunks.cut(added), initial, chunks.document)
     if state is not None:
         state.keep_ssm(last)
     return chunks.join(h).to(dtype)
+
+
+def entering(
+    x: Tensor, input_gate: Tensor, recurrence_gate: Tensor, rate: Tensor, ctx: Context, c: float
+) -> tuple[Tensor, Tensor]:
+    """log a_t and sqrt(1 - a_t²) σ(i_t) x_t of `rg_lru`, [B, S, D] each, fp32, or fp64 for fp64 inputs."""
+    inside = torch.promote_types(x.dtype, torch.float32)
+    log_a = F.softplus(rate.to(inside)) * -c * recurrence_gate.to(inside).sigmoid()
+    kept: Tensor = _Root.apply(-torch.expm1(2 * log_a))  # type: ignore[no-untyped-call]
+    starts: Tensor | None = ctx.plan("starts", lambda: _starts(ctx))
+    if starts is not None:
+        kept = kept.masked_fill(starts, 1.0)
+    return log_a, kept * input_gate.to(inside).sigmoid() * x.to(inside)
 
 
 def _starts(ctx: Context) -> Tensor | None:
