@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 import hybridc.console as console
+from hybridc.cli_formats import exporting, importing
 from hybridc.console import Stop, wrong
 
 app = typer.Typer(
@@ -22,9 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-importing = typer.Typer(help="Make a spec of a model in another format.", no_args_is_help=True)
 app.add_typer(importing, name="import")
-exporting = typer.Typer(help="Write a model in another format.", no_args_is_help=True)
 app.add_typer(exporting, name="export")
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.")]
@@ -36,6 +35,14 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="K=V", help="Another value for a param; may be repeated.")
 ]
 Mesh = Annotated[str, typer.Option("--mesh", metavar="AXES", help="Sizes of mesh axes, such as tp=2,ep=4.")]
+Libraries = Annotated[
+    str,
+    typer.Option(
+        "--with",
+        metavar="LIBRARIES",
+        help="What emitted code for a GPU may call, such as te,mamba_ssm,fla,flash_attn; `found`: what is installed.",
+    ),
+]
 Format = Annotated[Literal["text", "json"], typer.Option("--format", help="How to print the result.")]
 
 
@@ -63,11 +70,15 @@ def compile(
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the package into this folder.")
     ] = None,
     target: Annotated[str, typer.Option(help="cpu, cuda:sm80, cuda:sm90 or cuda:sm100.")] = "cpu",
+    libraries: Libraries = "",
     set: Set = None,
     mesh: Mesh = "",
     include: Include = None,
     emit: Annotated[
-        Literal["ir", "torch"] | None, typer.Option(help="Print the IR or the torch code to standard output.")
+        Literal["ir", "torch", "triton", "cubin"] | None,
+        typer.Option(
+            help="Print the IR, the torch code or its Triton kernels; cubin: compile kernels ahead, into the package."
+        ),
     ] = None,
     print_after: Annotated[
         str, typer.Option("--print-after", metavar="PASS", help="Print the IR after a pass, or after all.")
@@ -89,6 +100,10 @@ def compile(
 
     if out is None and emit is None and not print_after:
         wrong("say where the package goes with -o DIR, or what to print with --emit")
+    if emit == "triton" and target == "cpu":
+        wrong("a module for the CPU calls no kernels: give --target cuda:sm90")
+    if emit == "cubin" and (target == "cpu" or out is None or form != "torch"):
+        wrong("--emit cubin puts kernels into a plain package for a GPU: give --target cuda:sm90 and -o DIR")
     source = spec
     if form == "transformers":
         from hybridc.checkpoints.transformers_package import spec_of
@@ -99,6 +114,7 @@ def compile(
     compiled = compile_spec(
         source,
         target=target,
+        libraries=console.split(libraries),
         params=console.pairs(set or (), "--set"),
         mesh=console.pairs(console.split(mesh), "--mesh"),
         include=include or (),
@@ -113,13 +129,18 @@ def compile(
         from hybridc.ir.text import print_module
 
         console.write(print_module(compiled.ir))
-    elif emit == "torch":
-        console.write(compiled.source["model.py"])
+    elif emit in ("torch", "triton"):
+        console.write(compiled.source.get("model.py" if emit == "torch" else "kernels.py", ""))
     if out is not None:
         if form == "transformers":
             from hybridc.checkpoints.transformers_package import write
 
             files = write(spec, compiled, out, weights=weights, seed=seed, include=include or ())
+        elif emit == "cubin":
+            from hybridc.ahead.package import write_with_kernels
+
+            files, found = write_with_kernels(compiled.source, out, target)
+            console.show(found, compiled.sources)
         else:
             files = list(compiled.source)
             compiled.save(out)
@@ -194,97 +215,6 @@ def explain(code: Annotated[str, typer.Argument(metavar="[CODE]", help="A code s
         wrong(str(error.args[0]))
 
 
-@importing.command("hf")
-def import_hf(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with a config.json.")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the spec into this file.")
-    ] = None,
-) -> None:
-    """Make a spec of a public checkpoint's config.json."""
-    from hybridc.checkpoints.hub import import_hf as import_spec
-    from hybridc.frontend.document import print_spec
-
-    _write_spec(print_spec(import_spec(folder)), out)
-
-
-def _write_spec(text: str, out: Path | None) -> None:
-    if out is None:
-        console.write(text)
-    else:
-        console.write_file(out, text)
-        console.write(f"{out}: written\n", sys.stderr)
-
-
-@importing.command("nemotron")
-def import_nemotron(
-    letters: Annotated[
-        str, typer.Argument(metavar="LETTERS", help="M Mamba-2, * attention, - mlp, E experts: `M-M*-E`.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the spec into this file.")
-    ] = None,
-) -> None:
-    """Make a spec of the one-letter string that names Nemotron-H's layers, in the family's usual sizes."""
-    from hybridc.checkpoints.hub import import_nemotron as import_spec
-    from hybridc.frontend.document import print_spec
-
-    _write_spec(print_spec(import_spec(letters)), out)
-
-
-@importing.command("gguf")
-def import_gguf(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file of the llama architecture.")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the spec into this file.")
-    ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="DIR", help="Write config, weights and tokenizer into this folder, as published."),
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        typer.Option(help="Format of the weights in the folder; else float32."),
-    ] = None,
-) -> None:
-    """Make a spec, or a checkpoint's folder, of a GGUF file."""
-    from hybridc.checkpoints.gguf import gguf_to_hf
-    from hybridc.checkpoints.gguf import import_gguf as import_spec
-    from hybridc.frontend.document import print_spec
-
-    if dtype is not None and to is None:
-        wrong("--dtype is the format of the weights that --to DIR writes")
-    text = print_spec(import_spec(file))
-    if to is not None:
-        gguf_to_hf(file, to, dtype=dtype or "float32")
-        console.write(f"{to}: written\n", sys.stderr)
-    if out is not None:
-        console.write_file(out, text)
-        console.write(f"{out}: written\n", sys.stderr)
-    elif to is None:
-        console.write(text)
-
-
-@exporting.command("hf")
-def export_hf(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A checkpoint's folder, an emitted package, or a spec.")
-    ],
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write; new or empty.")],
-    family: Annotated[
-        str, typer.Option(metavar="NAME", help="The model_type to write a spec as, if it is not called by it.")
-    ] = "",
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A safetensors file with the weights of a spec or package.")
-    ] = None,
-) -> None:
-    """Write a model as the folder of a public checkpoint, which transformers loads."""
-    from hybridc.checkpoints.export import export_folder
-
-    export_folder(source, out, family=family, weights=weights)
-    console.write(f"{out}: written\n", sys.stderr)
-
-
 @app.command()
 def generate(
     source: Annotated[
@@ -340,6 +270,10 @@ def report(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write one page instead.")] = None,
     seq: Annotated[int, typer.Option(min=1, max=2**30, help="Tokens of a row.")] = 2048,
     batch: Annotated[int, typer.Option(min=1, max=2**20, help="Rows.")] = 1,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="The kernels for --target instead, each compiled, as a table.")
+    ] = False,
+    target: Annotated[str, typer.Option(help="With --kernels: cuda:sm80, cuda:sm90 or cuda:sm100.")] = "",
     set: Set = None,
     mesh: Mesh = "",
     include: Include = None,
@@ -347,9 +281,13 @@ def report(
     """Draw a model and say what it costs."""
     from hybridc.report.model import read_module
 
-    module, sink = read_module(
-        spec, console.pairs(set or (), "--set"), console.pairs(console.split(mesh), "--mesh"), include or ()
-    )
+    params, axes = console.pairs(set or (), "--set"), console.pairs(console.split(mesh), "--mesh")
+    if kernels:
+        _report_kernels(spec, target, params, axes, include or [])
+        return
+    if target:
+        wrong("--target belongs to --kernels: costs are the same on all targets")
+    module, sink = read_module(spec, params, axes, include or ())
     console.show(sink.diagnostics, sink.sources)
     if html is not None:
         from hybridc.report.html import render as page
@@ -361,6 +299,15 @@ def report(
 
         out = sys.stdout
         console.write(render(module, batch=batch, seq=seq, width=console.width(out), color=console.color(out)))
+
+
+def _report_kernels(spec: Path, target: str, params: dict[str, str], mesh: dict[str, str], include: list[Path]) -> None:
+    from hybridc.report.kernels import read_kernels, render
+
+    found = read_kernels(spec, target, params, mesh, include)
+    console.show(found.warnings, found.sources)
+    out = sys.stdout
+    console.write(render(found, width=console.width(out), color=console.color(out)))
 
 
 @app.command()

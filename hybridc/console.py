@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 FINE, SPEC_WRONG, COMMAND_WRONG, ENVIRONMENT_LACKS, INTERNAL = 0, 1, 2, 3, 70
 """Exit statuses. 130 is Ctrl-C."""
 
-COMMAND_CODES = frozenset({"HYB101", "HYB218", "HYB219", "HYB400", "HYB403", "HYB500", "HYB520", "HYB601", "HYB602"})
+COMMAND_CODES = frozenset(
+    {"HYB101", "HYB218", "HYB219", "HYB400", "HYB403", "HYB500", "HYB520", "HYB601", "HYB602", "HYB605", "HYB613"}
+)
 """Codes that are about the command line when they have no place in a file; so is all that is wrong in --mesh."""
 ENVIRONMENT_CODES = frozenset({"HYB404", "HYB604"})
 """Codes about what the machine lacks."""

@@ -30,7 +30,7 @@ MIX = {
 
 
 class Form(Protocol):
-    """What is compiled: a `Variant` of the runtime's kernels, or one of a generated kernel."""
+    """What is compiled: a `Variant` of the runtime's kernels, or a recorded launch."""
 
     @property
     def kernel(self) -> Any: ...
@@ -39,9 +39,7 @@ class Form(Protocol):
     @property
     def constants(self) -> Any: ...
     @property
-    def warps(self) -> int: ...
-    @property
-    def stages(self) -> int: ...
+    def options(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ def compile_kernel(form: Form, capability: int) -> Binary:
     aligned = [["tt.divisibility", 16]]
     attrs = {(n,): aligned for n, name in enumerate(names) if form.signature.get(name, "").endswith(":16")}
     source = ASTSource(form.kernel, signature, constants, attrs)
-    options = {"num_warps": form.warps, "num_stages": form.stages}
+    # Triton's versions differ in whether a product and a sum become one instruction by default
+    options = {"enable_fp_fusion": True, **form.options}
     made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     return inspect(made.asm["cubin"], made.metadata.shared)
 

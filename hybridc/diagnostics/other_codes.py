@@ -90,4 +90,17 @@ OTHER_CODES: dict[str, Code] = {
         "what.",
         "",
     ),
+    "HYB610": Code(
+        "kernel does not fit",
+        "A kernel that the model launches, compiled for the target, needs more registers than a thread has, and spills "
+        "the rest to memory; or it needs more shared memory than a block has, and cannot be launched there. "
+        "`hybridc report SPEC --target TARGET --kernels` lists all kernels.",
+    ),
+    "HYB611": Code("kernel does not compile", "Triton refuses a kernel that the model launches, for this target."),
+    "HYB612": Code(
+        "launches not known without a device",
+        "`--emit cubin` runs the emitted module on tensors without numbers to see which kernels it launches. Code that "
+        "decides by the numbers in a tensor cannot be run so.",
+    ),
+    "HYB613": Code("no kernels on this target", "Kernels are compiled for cuda:sm80, cuda:sm90 and cuda:sm100."),
 }

@@ -75,7 +75,8 @@ def causal_conv1d(
 def _documents(offsets: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Each token's document [T], and the documents' offsets [documents + 1]; int32."""
     counts = torch.tensor([b - a for a, b in pairwise(offsets)], dtype=torch.int64, device=device)
-    document = torch.arange(len(counts), dtype=torch.int32, device=device).repeat_interleave(counts)
+    which = torch.arange(len(counts), dtype=torch.int32, device=device)
+    document = which.repeat_interleave(counts, output_size=offsets[-1])
     return document, torch.tensor(offsets, dtype=torch.int32, device=device)
 
 

@@ -36,6 +36,7 @@ from hybridc.runtime.kernels import delta_rule_scalar as scalar
 from hybridc.runtime.kernels.delta_rule_states import outputs, pass_states, reads_backward, states_backward
 from hybridc.runtime.kernels.delta_rule_step import run_step
 from hybridc.runtime.kernels.delta_rule_variants import VARIANTS
+from hybridc.runtime.kernels.device import capability
 from hybridc.runtime.ops.autocast import without_autocast
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _dense(x: Tensor) -> Tensor:
 
 def _old(device: torch.device) -> bool:
     """Whether it is an A100 or older, whose tensor cores take more registers for their operands."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 9
+    return 0 < capability(device) < 90
 
 
 class _Launcher:

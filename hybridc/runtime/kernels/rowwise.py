@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hybridc.runtime.kernels.device import processors
 from hybridc.runtime.kernels.variant import Variant
 
 LARGEST = 16384
@@ -212,9 +213,7 @@ class Rows:
     @property
     def shares(self) -> int:
         """How many programs share the rows among them where each keeps sums of its own."""
-        if self.device.type != "cuda":
-            return 3
-        return 4 * torch.cuda.get_device_properties(self.device).multi_processor_count
+        return 4 * processors(self.device) or 3
 
     def matrix(self, x: Tensor | None, columns: int) -> Tensor:
         """x [..., columns] as [rows, columns] with columns side by side; a view where strides allow one, zeros for

@@ -24,3 +24,8 @@ class Variant:
     stages: int = 2
     targets: tuple[int, ...] = (80, 90, 100)
     name: str = ""
+
+    @property
+    def options(self) -> Mapping[str, int]:
+        """What a launch says to the compiler."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
