@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+
 from hybridc.ir.backends import LIBRARIES, TARGETS, Choice, capability, choose, offering
 from hybridc.ir.emit import Emit
 from hybridc.ir.kernels import Kernel
@@ -49,9 +50,7 @@ def table(op: Op, ins: Widths, width: int) -> list[str]:
     wide = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     lines = ["  " + "  ".join(f"{cell:{w}s}" for cell, w in zip(row, wide, strict=True)).rstrip() for row in rows]
     if kernels := _generated(op.kernels(ins)):
-        lines += textwrap.wrap(
-            f"Generated on GPUs: {kernels}.", width, initial_indent="  ", subsequent_indent="    "
-        )
+        lines += textwrap.wrap(f"Generated on GPUs: {kernels}.", width, initial_indent="  ", subsequent_indent="    ")
     for reason, places in notes.items():
         lines += textwrap.wrap(f"{', '.join(places)}: {reason}", width, initial_indent="  ", subsequent_indent="    ")
     return lines
