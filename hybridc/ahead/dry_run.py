@@ -43,7 +43,7 @@ def dry_run(model: LanguageModel, target: Target) -> list[tuple[Launch, tuple[Pl
     They are those of the sizes above: other ones differ in no more than which numbers are 1 or multiples of 16. Raises
     Unreadable where host code needs a tensor's numbers.
     """
-    with assumed(target), _without_numbers(), recorded(model) as recorder:
+    with assumed(target), without_numbers(), recorded(model) as recorder:
         head: Any = model.head
         if hasattr(head, "loss"):
             head.loss = recorder.inside(head, head.loss)
@@ -82,7 +82,7 @@ class _Answers(TorchFunctionMode):
 
 
 @contextmanager
-def _without_numbers() -> Iterator[None]:
+def without_numbers() -> Iterator[None]:
     """Makes torch work on the meta device where it does not: there is no autocast, and counts have a shape."""
     enabled, region = torch.is_autocast_enabled, torch.autocast
 
