@@ -36,7 +36,7 @@ Set = Annotated[
 ]
 Mesh = Annotated[str, typer.Option("--mesh", metavar="AXES", help="Sizes of mesh axes, such as tp=2,ep=4.")]
 Libraries = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
         "--with",
         metavar="LIBRARIES",
@@ -70,7 +70,7 @@ def compile(
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write the package into this folder.")
     ] = None,
     target: Annotated[str, typer.Option(help="cpu, cuda:sm80, cuda:sm90 or cuda:sm100.")] = "cpu",
-    libraries: Libraries = "",
+    libraries: Libraries = None,
     set: Set = None,
     mesh: Mesh = "",
     include: Include = None,
@@ -114,7 +114,7 @@ def compile(
     compiled = compile_spec(
         source,
         target=target,
-        libraries=console.split(libraries),
+        libraries=[name for given in libraries or () for name in console.split(given)],
         params=console.pairs(set or (), "--set"),
         mesh=console.pairs(console.split(mesh), "--mesh"),
         include=include or (),

@@ -332,7 +332,9 @@ def as_text(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
         console.print(Text(f"  {t.name:11s} ").append_text(word).append(f" {t.detail}".rstrip()))
     console.print("\nBackends of ops")
     for b in diagnosis.backends:
-        console.print(f"  {b.name:11s} {b.parts} parts of ops, {'usable' if b.usable else 'not usable here'}")
+        console.print(
+            f"  {b.name:11s} {b.parts} part{'s' * (b.parts != 1)} of ops, {'usable' if b.usable else 'not usable here'}"
+        )
     bad = [f for f in diagnosis.packages if f.state != "ok"]
     for title, found in (
         ("Broken", [f for f in bad if f.state == "broken"]),

@@ -55,13 +55,15 @@ def add_kernels(folder: Path, target: str) -> list[Diagnostic]:
 def misfit(row: dict[str, Any], target: str) -> Diagnostic:
     """The warning for a kernel of the manifest that does not fit."""
     limit, wrong = SHARED_LIMIT[int(target.removeprefix("cuda:sm"))], []
-    help = "it runs, and waits for memory where it need not: narrower heads or states take fewer registers"
+    help = "it runs, and waits for memory where it need not; widths that are multiples of 16 take fewer registers"
     if row["spills"]:
         wrong.append(f"{row['spills']:,} loads and stores of spilled registers, with {row['registers']} for a thread")
     if row["shared"] > limit:
         wrong.append(f"{row['shared']:,} bytes of shared memory where a block has {limit:,}")
         help = "it cannot be launched there: compile for another target, or make heads or states narrower"
-    return Diagnostic("HYB610", NO_SPAN, f"`{row['name']}` on {target}: {'; '.join(wrong)}", help, severity="warning")
+    places = ", ".join(dict.fromkeys(place["where"] for place in row["launched_in"]))
+    label = f"`{row['name']}` on {target}, in {places}: {'; '.join(wrong)}"
+    return Diagnostic("HYB610", NO_SPAN, label, help, severity="warning")
 
 
 def build(folder: Path, target: str) -> dict[str, Any]:

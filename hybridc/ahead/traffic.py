@@ -22,10 +22,10 @@ ROWS, TOKENS = 2, 4096
 def written(model: LanguageModel, target: Target) -> dict[str, float]:
     """Bytes that a forward without gradients writes in one layer of each class, per token.
 
-    `model` is on the meta device. A tensor that an op or a kernel's caller makes counts with its elements once, and what
-    is written in place counts again. What kernels keep in registers and shared memory, as torch's attention does its
-    scores, is not seen. Weights are quantized in an earlier forward, since that is done once for each time that they
-    change.
+    `model` is on the meta device. A tensor that an op or a kernel's caller makes counts with its elements once, and
+    what is written in place counts again. What kernels keep in registers and shared memory, as torch's attention does
+    its scores, is not seen. Weights are quantized in an earlier forward, since that is done once for each time that
+    they change.
     """
     ids = torch.empty(ROWS, TOKENS, dtype=torch.int64, device="meta")
     counter = _Counter()

@@ -68,7 +68,7 @@ def _manifest(module: Module, digest: str, emit: Emit) -> dict[str, object]:
         "model": module.name,
         "spec_sha256": digest,
         "target": emit.target,
-        **({"backends": _backends(emit)} if emit.target != "cpu" else {}),
+        **({"backends": _backends(emit), **_refusals(emit)} if emit.target != "cpu" else {}),
         "params": dict(module.params),
         "mesh": {a.name: a.form for a in module.mesh},
         "precision": {
@@ -87,6 +87,18 @@ def _backends(emit: Emit) -> dict[str, list[str]]:
     for use in emit.uses:
         found.setdefault(use.choice.backend, set()).add(use.choice.part)
     return {name: sorted(parts) for name, parts in sorted(found.items())}
+
+
+def _refusals(emit: Emit) -> dict[str, dict[str, list[str]]]:
+    """Why libraries that were asked do not compute a part of an op."""
+    found: dict[str, list[str]] = {}
+    for use in emit.uses:
+        for name, reason in use.choice.refusals:
+            reasons = found.setdefault(f"{name}, {use.op}: {use.choice.part}", [])
+            if name in emit.libraries and reason not in reasons:
+                reasons.append(reason)
+    kept = {place: reasons for place, reasons in sorted(found.items()) if reasons}
+    return {"refusals": kept} if kept else {}
 
 
 def _parameters(block: Block) -> list[dict[str, object]]:

@@ -90,8 +90,13 @@ OTHER_CODES: dict[str, Code] = {
         "what.",
         "",
     ),
+    "HYB607": Code(
+        "library without use",
+        "A library that `--with` names computes no part of the model: the model has none of the parts that it offers, or "
+        "the library cannot serve them as they are. `hybridc ops NAME` lists what each library offers.",
+    ),
     "HYB610": Code(
-        "kernel does not fit",
+        "kernel spills or does not fit",
         "A kernel that the model launches, compiled for the target, needs more registers than a thread has, and spills "
         "the rest to memory; or it needs more shared memory than a block has, and cannot be launched there. "
         "`hybridc report SPEC --target TARGET --kernels` lists all kernels.",

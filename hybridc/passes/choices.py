@@ -71,6 +71,21 @@ def report_choices(emit: Emit, sink: Sink) -> None:
             help = f"compile with --with {libraries[0]}" if libraries else "expect many small steps there"
             sink.report("HYB603", use.span, label, help, severity="warning")
 
+    _report_idle(emit, sink)
+
+
+def _report_idle(emit: Emit, sink: Sink) -> None:
+    """Reports libraries that were named and compute nothing of the model (HYB607), with their reasons."""
+    used = {use.choice.backend for use in emit.uses}
+    for name in emit.libraries:
+        if name in used:
+            continue
+        refusals = (f"{use.choice.part.replace('_', ' ')}: {r}" for use in emit.uses for n, r in use.choice.refusals
+                    if n == name)  # fmt: skip
+        why = "; ".join(dict.fromkeys(refusals)) or f"it has {', '.join(BACKENDS[name].offers).replace('_', ' ')}"
+        label = f"`{name}` computes nothing of this model ({why})"
+        sink.report("HYB607", NO_SPAN, label, "leave it out of --with", severity="warning")
+
 
 def _remedy(choice: Choice, target: str) -> str:
     """What would have somebody compute a part."""

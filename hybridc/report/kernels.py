@@ -72,15 +72,13 @@ def render(found: Kernels, *, width: int = 120, color: bool = False) -> str:
     target, kernels = found.target, found.rows
     title = f"{found.model}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} on {target}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("kernel", overflow="fold", min_width=22)
-    table.add_column("launched in", overflow="fold", min_width=20)
+    table.add_column("kernel, and where it is launched", no_wrap=True, overflow="ellipsis")
     for head in ("warps", "regs", "KiB", "stack", "spills", *SHOWN.values(), "all", "fits"):
-        table.add_column(head, justify="right", overflow="fold")
+        table.add_column(head, justify="right", no_wrap=True)
     for row in kernels:
         mix = row["instructions"]
         table.add_row(
             row["name"],
-            _places(row["launched_in"]),
             str(row["options"].get("num_warps", 4)),
             str(row["registers"]),
             f"{row['shared'] / 1024:.1f}",
@@ -91,6 +89,7 @@ def render(found: Kernels, *, width: int = 120, color: bool = False) -> str:
             "yes" if row["fits"] else "no",
             style="" if row["fits"] else "bold red",
         )
+        table.add_row(f"  {_places(row['launched_in'])}", style="dim")
     console.print(table)
     limit = SHARED_LIMIT[int(target.removeprefix("cuda:sm"))] / 1024
     console.print(

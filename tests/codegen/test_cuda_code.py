@@ -1,6 +1,8 @@
 """Modules emitted for GPUs, under Triton's interpreter, against the same spec's for the CPU."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -181,3 +183,17 @@ def test_logits_are_made_when_they_are_asked_for():
     out = gpu(ids, labels=ids)
     assert out.loss.isfinite() and not calls
     assert out.logits.shape == (1, 8, 50) and len(calls) == 1
+
+
+def test_tensors_on_the_cpu_without_an_interpreter():
+    """What Triton would say, of drivers, helps nobody."""
+    script = (
+        "import sys, torch, hybridc\n"
+        "net = hybridc.compile(sys.argv[1], target='cuda:sm90').load()\n"
+        "try:\n    net(torch.zeros(1, 4, dtype=torch.int64))\n"
+        "except hybridc.runtime.errors.UsageError as error:\n    print(error)\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    words = [sys.executable, "-W", "ignore", "-c", script, SPEC.replace("RULES", "default fp32")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    assert "compiled for a GPU, and its input is on the CPU" in done.stdout, done.stderr

@@ -1,6 +1,7 @@
 """Who computes what: libraries by name, what is said of parts without a kernel, and what libraries leave to others."""
 
 import importlib.machinery
+import json
 import re
 
 import pytest
@@ -100,3 +101,19 @@ def test_errors_name_op_target_and_remedy():
         (found,) = [d for d in caught.value.diagnostics if d.code == "HYB606"]
         assert re.match(rf"`\w+`: nothing computes its {part} on cuda:sm80", found.label)
         assert found.help == "compile for cpu or cuda:sm90 or cuda:sm100" and found.span.line > 0
+
+
+def test_a_library_that_computes_nothing_says_so():
+    """fla has no part of this model; flash-attn has, and cannot serve it in fp32."""
+    for given, name, why in (("bf16", "fla", "it has"), ("fp32", "flash_attn", "its kernels are for bf16 and fp16")):
+        spec = SPEC.replace("default bf16", f"default {given}").replace("RULES", "")
+        made = hybridc.compile(spec, target="cuda:sm90", libraries=[name])
+        (found,) = [d for d in made.warnings if d.code == "HYB607"]
+        assert f"`{name}` computes nothing of this model" in found.label and why in found.label
+    assert not [d for d in compiled(libraries=["mamba_ssm"]).warnings if d.code == "HYB607"]
+
+
+def test_the_manifest_has_the_reasons():
+    made = compiled("fp8(row) on **.mlp", libraries=["te"])
+    found = json.loads(made.source["manifest.json"])["refusals"]
+    assert found == {"te, mlp: fp8_linear": ["it has no recipe with a scale for each row"]}

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hybridc.runtime.errors import UsageError
 from hybridc.runtime.kernels.device import processors
 from hybridc.runtime.kernels.variant import Variant
 
@@ -201,6 +202,12 @@ class Rows:
     @classmethod
     def of(cls, x: Tensor, like: Sequence[Tensor] = ()) -> Rows:
         """Those of x [..., columns]; results are in the dtype that those of `like` promote to, else in x's."""
+        if x.device.type == "cpu" and not triton.knobs.runtime.interpret:
+            raise UsageError(
+                "this model was compiled for a GPU, and its input is on the CPU",
+                "move both to a GPU, compile for the target cpu, or let Triton interpret the kernels "
+                "(TRITON_INTERPRET=1, slow)",
+            )
         dtype = like[0].dtype if like else x.dtype
         for other in like[1:]:
             dtype = torch.promote_types(dtype, other.dtype)
