@@ -52,7 +52,7 @@ def _watch(layer: torch.nn.Module, name: str, counter: _Counter, found: dict[str
         found[name] = float(counter.bytes)
         return out
 
-    layer.forward = watched  # type: ignore[method-assign]
+    layer.forward = watched
 
 
 class _OneKernel(TorchFunctionMode):
@@ -69,7 +69,7 @@ class _Counter(TorchDispatchMode):
     """Adds up the bytes of tensors that are made or changed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
         self.unwritten: set[int] = set()
         self.held: list[Tensor] = []
@@ -97,4 +97,4 @@ class _Counter(TorchDispatchMode):
 
 
 def _storage(t: Tensor) -> int:
-    return t.untyped_storage()._cdata
+    return int(t.untyped_storage()._cdata)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 from hybridc.diagnostics import NO_SPAN, Sink, did_you_mean
-from hybridc.ir.backends import BACKENDS, LIBRARIES, TARGETS, Choice, choose, offering
-from hybridc.ir.emit import Emit
+from hybridc.ir.backends import BACKENDS, LIBRARIES, TARGETS, choose, offering
+from hybridc.ir.emit import Emit, Use
 from hybridc.ir.formats import Format
 from hybridc.ir.ops.quantize import Quantize
 
@@ -64,7 +64,7 @@ def report_choices(emit: Emit, sink: Sink) -> None:
         words = choice.part.replace("_", " ")
         if choice.offer is None:
             label = f"`{use.op}`: nothing computes its {words} on {emit.target}{why}"
-            sink.report("HYB606", use.span, label, _remedy(choice, emit.target))
+            sink.report("HYB606", use.span, label, _remedy(use, emit.target))
         else:
             label = f"`{use.op}` on {emit.target}: its {words} runs as plain torch, without a kernel{why}"
             libraries = [n for n in offering(choice.part) if n not in emit.libraries]
@@ -87,10 +87,14 @@ def _report_idle(emit: Emit, sink: Sink) -> None:
         sink.report("HYB607", NO_SPAN, label, "leave it out of --with", severity="warning")
 
 
-def _remedy(choice: Choice, target: str) -> str:
+def _remedy(use: Use, target: str) -> str:
     """What would have somebody compute a part."""
+    choice = use.choice
     for name in offering(choice.part):
         if choose(choice.part, choice.facts, target, (name,)).offer is not None:
             return f"compile with --with {name}"
     others = [t for t in TARGETS if choose(choice.part, choice.facts, t).offer is not None]
-    return f"compile for {' or '.join(others)}" if others else "use other attributes, or another format there"
+    if not others:
+        return "use other attributes, or another format there"
+    quantized = "recipe" in choice.facts or choice.facts.get("format")
+    return f"compile for {' or '.join(others)}" + (f", or keep `{use.op}` out of the rule" if quantized else "")

@@ -164,7 +164,7 @@ def test_nothing_computes_it():
         hybridc.compile(SPEC.replace("RULES", "fp8(block128) on **.mlp"), target="cuda:sm80")
     found = [d for d in caught.value.diagnostics if d.code == "HYB606"]
     assert found and "sm80 has no tensor cores for FP8" in found[0].label
-    assert found[0].help == "compile for cpu or cuda:sm90 or cuda:sm100"
+    assert found[0].help == "compile for cpu or cuda:sm90 or cuda:sm100, or keep `mlp` out of the rule"
 
 
 def test_plain_torch_is_not_silent():
