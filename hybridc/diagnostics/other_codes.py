@@ -92,8 +92,8 @@ OTHER_CODES: dict[str, Code] = {
     ),
     "HYB607": Code(
         "library without use",
-        "A library that `--with` names computes no part of the model: the model has none of the parts that it offers, or "
-        "the library cannot serve them as they are. `hybridc ops NAME` lists what each library offers.",
+        "A library that `--with` names computes no part of the model: the model has none of the parts that it offers, "
+        "or the library cannot serve them as they are. `hybridc ops NAME` lists what each library offers.",
     ),
     "HYB610": Code(
         "kernel spills or does not fit",

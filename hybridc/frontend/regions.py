@@ -161,7 +161,11 @@ def _format(expr: ast.Expr, report: Report) -> None:
     if not isinstance(recipe, ast.Name) or recipe.id not in RECIPES:
         name = recipe.id if isinstance(recipe, ast.Name) else ""
         report.fail("HYB304", expr.span, "fp8 takes one recipe", did_you_mean(name, RECIPES))
+    given: set[str] = set()
     for kw in expr.kwargs:
+        if kw.name in given:
+            report.fail("HYB115", kw.span, f"`{kw.name}` is given twice", "give it once")
+        given.add(kw.name)
         if kw.name not in OPTIONS:
             report.fail("HYB109", kw.span, f"fp8 has no argument `{kw.name}`", did_you_mean(kw.name, OPTIONS))
         options = OPTIONS[kw.name]

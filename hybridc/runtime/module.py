@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hybridc.runtime.cache import Cache
 from hybridc.runtime.context import Context, Output
 from hybridc.runtime.errors import UsageError
+from hybridc.runtime.versions import version_of
 
 __all__ = ["Context", "LanguageModel", "Output"]
 
@@ -100,13 +101,10 @@ class LanguageModel(nn.Module):
 
     @property
     def weights_version(self) -> int:
-        """A number that changes whenever a parameter is written in place or replaced (not through `p.data.copy_`, which
-        torch itself does not count)."""
+        """A number that changes whenever a parameter is written in place or replaced, or an optimizer makes a step (not
+        through `p.data.copy_`, which torch itself does not count)."""
         seen = (
-            (id(p), p.data_ptr(), 0 if p.is_inference() else p._version)
-            for module in self.modules()
-            for p in module._parameters.values()
-            if p is not None
+            (id(p), version_of(p)) for module in self.modules() for p in module._parameters.values() if p is not None
         )
         return hash(tuple(seen))
 

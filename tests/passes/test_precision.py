@@ -263,3 +263,8 @@ def test_the_gate_of_a_shared_expert_stays_as_the_router_does():
     assert "self.shared_gate = nn.Linear(16, 1, bias=False)" in code
     found = hybridc.check(spec.replace("RULES", "fp8(block128) on **.shared_gate"))
     assert [d.code for d in found.diagnostics] == ["HYB308"]
+
+
+def test_an_option_given_twice():
+    found = hybridc.check(SPEC.replace("RULES", "fp8(block128, fwd=e4m3, fwd=e5m2) on **"))
+    assert [d.code for d in found.diagnostics] == ["HYB115"]

@@ -19,6 +19,7 @@ from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.kernels.ternary_gemm import pack, quantize_ternary, quantize_tokens, ternary_mm, ternary_mm_dx
 from hybridc.runtime.ops import bit_linear as reference
 from hybridc.runtime.ops.ternary_rows import unpack_rows
+from hybridc.runtime.versions import version_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -67,8 +68,7 @@ class _Packed:
 
     def get(self, weight: Tensor, index: int, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """uint8 [out, 16 ⌈in / 64⌉] and fp32 [out]; made by `make` where the weight was written, replaced or moved."""
-        version = None if weight.is_inference() else weight._version
-        state = (weight.data_ptr(), weight.dtype, weight.shape, weight.device, version)
+        state = (weight.device, version_of(weight))
         kept = self._kept.get(index)
         if kept is None or kept[0] != state:
             with torch.no_grad():

@@ -32,6 +32,7 @@ from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.quant.linear import FP8Input
 from hybridc.runtime.quant.recipes import Recipe
 from hybridc.runtime.quant.scaling import WHOLE
+from hybridc.runtime.versions import version_of
 
 RECIPES = ("tensor", "row", "block128", "mx")
 """Those that experts can have: a history would be one for all experts, in the order in which they run."""
@@ -112,7 +113,7 @@ class HeldWeights:
 
     def __call__(self, weight: Tensor, *, turned: bool) -> Weights:
         """weight [E, N, K], `turned` as well where gradients of inputs will be wanted."""
-        state = (weight.data_ptr(), weight.dtype, weight.shape, None if weight.is_inference() else weight._version)
+        state = version_of(weight)
         made = self._made
         if made is None or state != self._state or (turned and made.backward is None):
             with torch.no_grad():

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hybridc.runtime.quant.elements import ELEMENTS
 from hybridc.runtime.quant.scaling import Quantized, Scaling
+from hybridc.runtime.versions import version_of
 
 T = TypeVar("T")
 FORMATS = frozenset(e.dtype for e in ELEMENTS.values())
@@ -46,7 +47,7 @@ class Held(Generic[T]):
     def __call__(self, tensors: Sequence[Tensor], make: Callable[[], T], *, index: int = 0, turned: bool = True) -> T:
         """What `make` gives for these tensors. `index` tells parameters apart; what was made without the `turned`
         layout is made again where that is wanted."""
-        state = tuple((t.data_ptr(), t.dtype, t.shape, None if t.is_inference() else t._version) for t in tensors)
+        state = tuple(version_of(t) for t in tensors)
         kept = self._kept.get(index)
         if kept is not None and kept[0] == state and (kept[1] or not turned):
             return kept[2]

@@ -23,6 +23,7 @@ from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.quant.linear import FP8Input
 from hybridc.runtime.quant.recipes import Recipe as OurRecipe
 from hybridc.runtime.quant.recipes import recipe as ours
+from hybridc.runtime.versions import version_of
 
 FORMATS = {"e4m3": Format.E4M3, "e5m2": Format.HYBRID}
 """By the element format of gradients; the forward's operands are E4M3 in both."""
@@ -103,8 +104,7 @@ class FP8Product(nn.Module):
         Weights that were quantized for a forward alone serve no backward, and are made anew for the first that has one.
         """
         backward = torch.is_grad_enabled() and x.requires_grad
-        version = None if weight.is_inference() else weight._version
-        state = (weight.data_ptr(), weight.dtype, weight.shape, version)
+        state = version_of(weight)
         if self._held is not None and self._held[0] == state and (self._held[1] or not backward):
             return False
         self._held = (state, backward)
