@@ -52,6 +52,7 @@ def lower_rules(
     targets: list[Target] | None = None
     products: set[Place] = set()
     hits: list[tuple[ast.Rule, str, set[Place]]] = []
+    told: set[int] = set()
     for rule in precision.rules if precision else ():
         if isinstance(rule, ast.Default):
             continue
@@ -64,23 +65,23 @@ def lower_rules(
         named: list[Target] = []
         spared: set[Place] = set()
         quantized = parse(print_expr(rule.format)) is not None
-        for selector in (*rule.on, *rule.exclude):
+        for selector, wanted in (*((s, True) for s in rule.on), *((s, False) for s in rule.exclude)):
             try:
                 found = select(selector, module, report, targets)
             except Failed:
                 continue
-            if selector in rule.on:
+            if wanted:
                 glob = all(step.name in ("*", "**") for step in selector.steps)
                 named += [t for t in found if not glob or t.path[0] == "layers"]
-                if quantized and found:
-                    _say_untouched(selector, found, products, report)
+                if quantized and found and _untouched(selector, found, products, report):
+                    told.add(id(rule))
             else:
                 spared |= {(t.layer, t.path) for t in found}
         places = {(t.layer, t.path) for t in named}
         # a module's format is that of all that is in it, unless it or a part is spared
         reached = [t for t in targets if _above(t, places) and not _above(t, spared)]
         formats |= dict.fromkeys([(t.layer, t.path) for t in reached], print_expr(rule.format))
-        if quantized:
+        if quantized and named:
             hits.append((rule, print_expr(rule.format), {(t.layer, t.path) for t in reached} & products))
         rules.append(
             PrecisionRule(
@@ -90,6 +91,10 @@ def lower_rules(
     for rule, format, mine in hits:
         if format == "bitnet(packed)":
             _refuse_unpackable(rule, {place for place in mine if formats[place] == format}, module, report)
+        if not mine and id(rule) not in told:
+            label = "this rule reaches no whole product with weights, and quantizes nothing"
+            help = "name a module that holds products, such as a linear map, an op or a block; `except` may spare all"
+            report.sink.report("HYB308", rule.span, label, help, severity="warning")
         if mine and all(formats[place] != format for place in mine):
             label = "later rules give everything that this one reaches another format"
             report.sink.report("HYB308", rule.span, label, "put it behind them, or leave it out", severity="warning")
@@ -118,14 +123,16 @@ def _refuse_unpackable(rule: ast.Rule, places: set[Place], module: Module, repor
         report.sink.report("HYB309", rule.span, f"`{name}` {why}, and has no packed form", help)
 
 
-def _say_untouched(selector: ast.Selector, found: list[Target], products: set[Place], report: Report) -> None:
-    """Warns where a quantized format is given to parts that hold no product and lie in none, such as a norm."""
+def _untouched(selector: ast.Selector, found: list[Target], products: set[Place], report: Report) -> bool:
+    """Whether a quantized format is given to parts that hold no product and lie in none, such as a norm; says so."""
     places = {(t.layer, t.path) for t in found}
     inside = any((layer, path[:n]) in places for layer, path in products for n in range(1, len(path) + 1))
-    if not inside and not any((t.layer, t.path[:n]) in products for t in found for n in range(1, len(t.path))):
+    reached = inside or any((t.layer, t.path[:n]) in products for t in found for n in range(1, len(t.path)))
+    if not reached:
         label = f"`{print_selector(selector)}` has no product with weights, and stays as it is"
         help = "norms, routers, convolutions, embeddings and state parameters are not quantized: leave it out"
         report.sink.report("HYB308", selector.span, label, help, severity="warning")
+    return not reached
 
 
 def _above(target: Target, places: set[Place]) -> bool:

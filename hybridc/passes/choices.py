@@ -96,5 +96,5 @@ def _remedy(use: Use, target: str) -> str:
     others = [t for t in TARGETS if choose(choice.part, choice.facts, t).offer is not None]
     if not others:
         return "use other attributes, or another format there"
-    quantized = "recipe" in choice.facts or choice.facts.get("format")
+    quantized = "recipe" in choice.facts or choice.facts.get("formats", ("",)) != ("",)
     return f"compile for {' or '.join(others)}" + (f", or keep `{use.op}` out of the rule" if quantized else "")

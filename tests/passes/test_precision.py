@@ -173,7 +173,7 @@ def test_a_value_that_is_quantized_once_gives_the_same_numbers(rule):
         ("fp8(row) on layers[0].attn.q_norm", ["q_norm"]),
         ("fp8(row) on attn\n bitnet on layers.**", ["later rules"]),
         ("fp8(row) on attn.qkv\n bf16 on attn", ["later rules"]),
-        ("fp8(row) on attn.qkv.weight", []),
+        ("fp8(row) on attn.qkv.weight", ["no whole product"]),
         ("bitnet on layers.** except norm\n fp8(row) on attn, lm_head", []),
     ],
 )
@@ -268,3 +268,21 @@ def test_the_gate_of_a_shared_expert_stays_as_the_router_does():
 def test_an_option_given_twice():
     found = hybridc.check(SPEC.replace("RULES", "fp8(block128, fwd=e4m3, fwd=e5m2) on **"))
     assert [d.code for d in found.diagnostics] == ["HYB115"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        ("layers[0].** except layers[0].**", 0),
+        ("H except H", 0),
+        ("lm_head, layers.** except lm_head", 1),
+        ("H.attn.qkv.weight", 0),
+        ("layers[0] except layers[0].**", 0),
+    ],
+)
+def test_except_wins_over_the_same_words_in_front_of_it(rule, left):
+    spec = SPEC.replace("RULES", f"bitnet on {rule}")
+    layers, head, _ = formats(f"bitnet on {rule}")
+    assert not head and all(bool(found) == bool(left) for found in layers)
+    said = [d.code for d in hybridc.check(spec).diagnostics]
+    assert said == ([] if left else ["HYB308"])

@@ -50,16 +50,21 @@ def capability(target: str) -> int:
 def choose(part: str, facts: Facts, target: str, libraries: Sequence[str] = ()) -> Choice:
     """The first that can compute a part on a target: of the libraries in their order, then kernels of our own, torch.
 
-    `facts` are the use's, as `base.Facts` has them; `dtype` and `capability` may be left out.
+    `facts` are the use's, as `base.Facts` has them; `dtype` and `capability` may be left out. With `formats`, those of
+    several products, each must be served as the fact `format`.
     """
     known = {"dtype": "bf16", **facts, "capability": capability(target)}
+    formats = known.get("formats")
+    cases = [{**known, "format": f} for f in formats] if isinstance(formats, tuple) else [known]
     refusals: list[tuple[str, str]] = []
     for name in (*libraries, *OURS):
         backend = BACKENDS[name]
         offer = backend.offers.get(part)
         if offer is None:
             continue
-        reason = offer.unfit(known) if target in backend.targets else f"not for {target}"
+        reason = f"not for {target}"
+        if target in backend.targets:
+            reason = next(filter(None, map(offer.unfit, cases)), "")
         if not reason:
             return Choice(part, known, name, offer, tuple(refusals))
         refusals.append((name, reason))

@@ -218,9 +218,8 @@ class MoE(Op):
         """What makes the experts' module."""
         first = "gate_up" if self.gated else "up"
         formats = {emit.formats.get(f"experts.{name}", "") for name in (first, "down")}
-        format = max(formats)
         facts = {"experts": self.experts, "dim": width, "hidden": self.hidden, "bias": self.bias, "act": self.act}
-        return emit.part("experts", **facts, format=format)
+        return emit.part("experts", **facts, formats=tuple(sorted(formats)))
 
     def _inside(self, emit: Emit, *, own: bool) -> str:
         """The generated kernel between an expert's products, as a function of one tensor; "" where there is none, or

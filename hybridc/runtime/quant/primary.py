@@ -119,7 +119,13 @@ class PrimaryWeights:
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Gathers gradients, lets the optimizer change the masters, and writes FP8 weights. Masters' gradients are gone
-        then, as FP8 weights' are; those of other parameters stay until `zero_grad`."""
+        then, as FP8 weights' are; those of other parameters stay until `zero_grad`. Raises UsageError for an optimizer
+        of FP8 weights themselves."""
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if held & {id(p.weight) for p in self.primaries.values()}:
+            raise UsageError(
+                "the optimizer holds FP8 weights in place of their masters", "make it of `masters.parameters()`"
+            )
         self.gather()
         optimizer.step()
         self.write()
