@@ -52,29 +52,42 @@ def tanh(x):
 
 @triton.jit
 def magnitude(x):
-    """|x|, and infinity for NaN, so that a maximum knows of both."""
-    return tl.where(x == x, tl.abs(x), float("inf"))
+    """|x| with NaN as 0: a NaN has no say in a factor."""
+    return tl.where(x == x, tl.abs(x), 0.0)
+
+
+@triton.jit
+def e4m3_many(amax):
+    """What values are multiplied by, so that `amax` becomes 448, E4M3's largest number; 1 where amax is 0 or infinite.
+    An amax below 448 · 2⁻¹²⁶ counts as that, so that no factor is a subnormal number, which a device may take for 0."""
+    usual = (amax > 0.0) & (amax < float("inf"))
+    return tl.div_rn(448.0, tl.where(usual, at_least(amax, 5.2665615292e-36), 448.0))
 
 
 @triton.jit
 def e4m3_factor(amax):
-    """What values are divided by, so that `amax` becomes 448, E4M3's largest number; 1 where amax is 0 or infinite."""
-    usual = (amax > 0.0) & (amax < float("inf"))
-    found = at_most(tl.div_rn(448.0, tl.where(usual, amax, 448.0)), 3.4028234663852886e38)
-    return tl.where(usual, tl.div_rn(1.0, found), 1.0)
+    """What values are divided by for E4M3."""
+    return tl.div_rn(1.0, e4m3_many(amax))
 
 
 @triton.jit
 def to_e4m3(x, factor):
     """x / factor in E4M3: the nearest, ties to even; what is too large becomes 448."""
-    x = x * at_most(tl.div_rn(tl.zeros_like(factor) + 1.0, factor), 3.4028234663852886e38)
+    return _to_e4m3(x * tl.div_rn(tl.zeros_like(factor) + 1.0, factor))
+
+
+@triton.jit
+def _to_e4m3(x):
+    """x in E4M3."""
     x = at_most(at_least(x, -448.0), 448.0)
     if INTERPRETED:
         # its cast loses the carry where rounding reaches the next power of two, so it is given numbers that it has
         bits = x.to(tl.int32, bitcast=True)
         normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000).to(tl.float32, bitcast=True)
         tiny = (x + 24576.0) - 24576.0
-        x = tl.where(x == x, tl.where(tl.abs(x) < 0.015625, tiny, normal), x)
+        # a NaN that is one in the format's bits too, with a zero behind them
+        nan = tl.full(x.shape, 0x7FF00000, tl.int32).to(tl.float32, bitcast=True)
+        x = tl.where(x == x, tl.where(tl.abs(x) < 0.015625, tiny, normal), nan)
     return x.to(tl.float8e4nv)
 
 
@@ -82,8 +95,9 @@ def to_e4m3(x, factor):
 def to_e4m3_blocks(x, inside, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """A tile in E4M3 with a factor for each 128 columns: the values [ROWS, BLOCK], the factors [ROWS, BLOCK / 128]."""
     grouped = tl.reshape(tl.where(inside, x, 0.0), [ROWS, BLOCK // 128, 128])
-    factor = e4m3_factor(tl.max(magnitude(grouped), 2, keep_dims=True))
-    return tl.reshape(to_e4m3(grouped, factor), [ROWS, BLOCK]), tl.reshape(factor, [ROWS, BLOCK // 128])
+    many = e4m3_many(tl.max(magnitude(grouped), 2, keep_dims=True))
+    factor = tl.div_rn(1.0, many)
+    return tl.reshape(_to_e4m3(grouped * many), [ROWS, BLOCK]), tl.reshape(factor, [ROWS, BLOCK // 128])
 
 
 @triton.jit

@@ -90,16 +90,28 @@ def test_gated_activation_in_blocks(blocks):
 
 
 def test_infinity_and_nan():
-    """Their blocks have the factor 1: what is finite in them stays what it is, and infinities saturate."""
+    """An infinity's block has the factor 1: what is finite in it stays what it is, and the infinity saturates. A NaN
+    stays one, and has no say in its block's factor. As the emulation has it, to the last bit."""
     gate_up = torch.full((1, 512), 3.0)
     gate_up[0, 3], gate_up[0, 256 + 200] = float("inf"), float("nan")
     y, scale, _ = parts(kernels().silu_glu_e4m3_block(gate_up))
-    assert scale.tolist() == [[1.0, 1.0]]
-    silu = 3.0 * torch.sigmoid(torch.tensor(3.0)) * 3.0
-    others = torch.ones(256, dtype=torch.bool)
-    others[[3, 200]] = False
-    assert y[0, 3].item() == 448.0
-    assert (y[0].float()[others] == silu.to(torch.float8_e4m3fn).float()).all()
+    value = 3.0 * torch.sigmoid(torch.tensor(3.0)) * 3.0
+    assert y[0, 3].item() == 448.0 and y[0, 200].isnan()
+    torch.testing.assert_close(scale[0], torch.stack([torch.tensor(1.0), value / 448.0]), rtol=1e-6, atol=0)
+    others = torch.ones(128, dtype=torch.bool)
+    others[3] = False
+    assert (y[0, :128].float()[others] == value.to(torch.float8_e4m3fn).float()).all()
+    others = torch.ones(128, dtype=torch.bool)
+    others[72] = False
+    assert (y[0, 128:].float()[others] == 448.0).all()
+
+
+def test_no_factor_is_subnormal():
+    """A device may take subnormal numbers for 0."""
+    for small in (1e-38, 1e-42):
+        for name in ("silu_glu_e4m3_block", "silu_glu_e4m3_row"):
+            _, scale, _ = parts(getattr(kernels(), name)(torch.tensor([[40.0, 40.0, small, small / 3]])))
+            assert scale.min() >= torch.finfo(torch.float32).tiny
 
 
 @pytest.mark.parametrize("large", [1e-36, 1e-30, 1e38])
