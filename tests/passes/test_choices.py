@@ -117,3 +117,28 @@ def test_the_manifest_has_the_reasons():
     made = compiled("fp8(row) on **.mlp", libraries=["te"])
     found = json.loads(made.source["manifest.json"])["refusals"]
     assert found == {"te, mlp: fp8_linear": ["it has no recipe with a scale for each row"]}
+
+
+MOE = """block E { x += rmsnorm() >> moe(experts=4, hidden=64, top_k=2) }
+model m {
+  embed = embedding(64, 128)
+  layers = E
+  head = lm_head(64)
+}
+precision {
+  default bf16
+  RULES
+}
+"""
+
+
+@pytest.mark.parametrize("first", ["tensor", "row", "mx", "block128"])
+def test_experts_in_two_formats_are_served_in_both_or_not_at_all(first):
+    """Whichever comes first in the alphabet: ours remember no former steps, te has no recipe with a scale a row."""
+    for a, b in (("gate_up", "down"), ("down", "gate_up")):
+        rules = f"fp8({first}) on **.{a}\n  fp8(delayed) on **.{b}"
+        with pytest.raises(hybridc.DiagnosticError, match="HYB606"):
+            hybridc.compile(MOE.replace("RULES", rules), target="cuda:sm90")
+        rules = f"fp8(tensor) on **.{a}\n  fp8(row) on **.{b}"
+        made = hybridc.compile(MOE.replace("RULES", rules), target="cuda:sm90", libraries=["te"])
+        assert "gpu.Experts(" in made.source["model.py"] and "te.Experts(" not in made.source["model.py"]

@@ -205,3 +205,11 @@ def test_weights_that_are_shared_otherwise_stay():
     """By linear maps of different recipes, and where each keeps a history."""
     assert list(PrimaryWeights(Shared("row", "block128")).masters) == ["again.weight"]
     assert list(PrimaryWeights(Shared("delayed")).masters) == ["again.weight"]
+
+
+def test_an_optimizer_of_fp8_weights_is_refused():
+    """It would change nothing that is read, and its gradients would be lost."""
+    net = net_of("block128")
+    masters = PrimaryWeights(net)
+    with pytest.raises(UsageError, match="in place of their masters"):
+        masters.step(torch.optim.SGD(net.parameters(), lr=0.1))
