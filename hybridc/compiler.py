@@ -20,7 +20,9 @@ from hybridc.ir.emit import Emit
 from hybridc.ir.formats import parse
 from hybridc.ir.graph import Module
 from hybridc.passes.choices import known_libraries, report_choices, takes_quantized
+from hybridc.passes.collectives import collectives
 from hybridc.passes.fuse import fuse
+from hybridc.passes.layout import layout
 from hybridc.passes.pipeline import Timing, run
 from hybridc.passes.precision import assign
 
@@ -116,7 +118,11 @@ def analyse(
         return None, timings
     typed = replace(module, precision=rules)
     apart = takes_quantized(target, libraries)
-    later = (("precision", lambda m, s: assign(m, formats, s, apart)),)
+    later = (
+        ("precision", lambda m, s: assign(m, formats, s, apart)),
+        ("layout", layout),
+        ("collectives", collectives),
+    )
     module, more = run(typed, sink, later, passes=passes, print_after=print_after, out=out)
     timings += more
     wanted = target != "cpu" and (passes is None or "fuse" in passes)

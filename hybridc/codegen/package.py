@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from hybridc.codegen.parallel_code import parallel_files
 from hybridc.codegen.torch_code import emit_model
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
 from hybridc.ir.emit import Emit
 from hybridc.ir.folding import fold
 from hybridc.ir.graph import Block, Module
 from hybridc.passes.analysis.cost import parameter_count
+from hybridc.passes.collectives import localize
 from hybridc.version import VERSION
 
 MARK = "hybridc"
@@ -24,23 +26,26 @@ MARK = "hybridc"
 
 
 def emit_package(module: Module, spec_text: str, emit: Emit) -> dict[str, str]:
-    """The files of a package by name: `__init__.py`, `model.py`, `manifest.json`, `spec.hyb`, and `kernels.py` where
-    the module calls generated kernels. `emit` says for which target, and takes down who computes what."""
+    """The files of a package by name: `__init__.py`, `model.py`, `manifest.json`, `spec.hyb`, `kernels.py` where the
+    module calls generated kernels, and `parallel.py` where there is a mesh. `emit` says for which target, and
+    takes down who computes what."""
+    local = localize(module)
     digest = hashlib.sha256(spec_text.encode()).hexdigest()
     origin = (
         f"{module.name}: {len(module.layers)} layers. Emitted by hybridc {VERSION} from spec.hyb (sha256 "
         f"{digest[:12]}).\n\n"
         "Do not edit: edit the spec and compile again.\n"
     )
-    model = emit_model(module, origin, emit)
+    model = emit_model(local, origin, emit)
     return {
         "__init__.py": (
             f'"""The model {module.name}, emitted by hybridc {VERSION}."""\n\n'
             'from .model import Model\n\n__all__ = ["Model"]\n'
         ),
-        **_kernels(module, model),
+        **_kernels(local, model),
         "manifest.json": json.dumps(_manifest(module, digest, emit), indent=2) + "\n",
         "model.py": model,
+        **parallel_files(module, digest),
         "spec.hyb": spec_text,
     }
 

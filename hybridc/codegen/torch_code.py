@@ -11,11 +11,13 @@ from hybridc.codegen.forward_code import WIDTH, forward_lines, loss_lines
 from hybridc.codegen.init_code import filler
 from hybridc.codegen.layerwise import Names, Shared, classes
 from hybridc.codegen.place import enter
-from hybridc.ir.emit import ClassBody, Emit, broken, quote
+from hybridc.ir.emit import ClassBody, Emit, broken, call, quote
 from hybridc.ir.folding import fold, runs
 from hybridc.ir.graph import Block, Module
 from hybridc.ir.ops.base import Param
+from hybridc.ir.ops.collectives import Collective
 from hybridc.ir.ops.embedding import Embedding, LMHead
+from hybridc.ir.sharding import FIRST, SAME, Cut
 from hybridc.ir.types import DType
 
 RESERVED = frozenset("F Context LanguageModel Embed Head Model".split())  # noqa: SIM905
@@ -89,6 +91,8 @@ def _imports(text: str, emit: Emit) -> list[str]:
     if libraries := [name for name in sorted(named) if re.search(rf"\b{name}\.", text)]:
         lines.append(f"from hybridc.runtime.libraries import {', '.join(libraries)}")
     lines.append("from hybridc.runtime.module import LanguageModel")
+    if shards := [name for name in ("first", "split", "whole") if re.search(rf'": {name}\(', text)]:
+        lines.append(f"from hybridc.runtime.parallel.shards import {', '.join(shards)}")
     if re.search(r"\bkernels\.", text):
         lines += ["", "from . import kernels"]
     return lines
@@ -115,14 +119,26 @@ def _class(name: str, doc: list[str], sections: list[list[str]], base: str = "nn
 
 
 def _init_table(params: list[tuple[str, Param]], module: Module) -> list[str]:
-    """`INIT = {...}` for the parameters that a class holds itself; `FP32 = (...)` for those that stay fp32."""
+    """`INIT = {...}` for the parameters that a class holds itself; `FP32 = (...)` for those that stay fp32; `SHARDS =
+    {...}` for those that ranks have parts of, or of whose gradients they have."""
     lines = []
     if keep := [name for name, p in params if p.fp32]:
         lines.append(f"FP32 = ({', '.join(map(quote, keep))}{',' if len(keep) == 1 else ''})")
     entries = [f"{quote(name)}: {filler(p.fill, module)}" for name, p in params if not p.tied]
     if entries:
         lines += wrapped("INIT = {", entries, "}")
+    shards = [f"{quote(name)}: {_shard(p.cut)}" for name, p in params if p.cut is not None and p.cut != SAME]
+    if shards:
+        lines += wrapped("SHARDS = {", shards, "}")
     return lines
+
+
+def _shard(cut: Cut) -> str:
+    """The entry of `SHARDS` for a parameter that ranks have parts of."""
+    if cut.kind != "split":
+        return "first()" if cut == FIRST else "whole()"
+    options = {"dim": cut.dim or "", "copies": f"({', '.join(map(str, cut.copies))},)" if cut.copies else ""}
+    return call("split", *cut.parts, **{k: v for k, v in options.items() if v})
 
 
 def wrapped(head: str, items: list[str], tail: str) -> list[str]:
@@ -244,7 +260,8 @@ def _block_class(file: _File, block: Block, arguments: Names | None = None) -> N
             members.append(f"self.{node.path} = {constructor}")
             leaves += [(f"{node.path}.{p.name}", p) for p in params]
     stream = ("x", "x0") if reads_embedding(file.module) else ("x",)
-    args = {"embed": ("ids",), "head": ("x",)}.get(block.name, (*stream, "ctx", "state"))
+    ends = ("ctx",) if moves(block) else ()
+    args = {"embed": ("ids", *ends), "head": ("x", *ends)}.get(block.name, (*stream, "ctx", "state"))
     doc = list(block.source) or [block.title]
     if block.title not in ("", block.name, "embed", "head"):
         doc.insert(0, f"{block.title}:")
@@ -254,10 +271,15 @@ def _block_class(file: _File, block: Block, arguments: Names | None = None) -> N
         init,
         [f"def forward(self, {', '.join(args)}):", *(f"    {line}" for line in forward_lines(block, file.emit))],
     ]
-    if block.name == "head" and (lines := loss_lines(block, file.emit)):
+    if block.name == "head" and not ends and (lines := loss_lines(block, file.emit)):
         sections.append(["def loss(self, x, targets):", *(f"    {line}" for line in lines)])
         file.fused_loss = True
     file.classes.append(_class(name, doc, sections))
+
+
+def moves(block: Block) -> bool:
+    """Whether ranks send each other values in a block."""
+    return any(isinstance(node.op, Collective) for node in block.nodes)
 
 
 def _groups(path: str) -> list[str]:
@@ -292,13 +314,20 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
     layer = "x = layer(x, ctx, ctx.state(i))"
     if uses_x0:
         layer = "x = layer(x, x0, ctx, ctx.state(i))"
+    given = "attention_mask=attention_mask, seq=seq, positions=positions, cache=cache"
+    if any(module.axis(axis) > 1 for axis in ("dp", "tp")):
+        given += ", mesh=self.mesh"
+    ctx = ", ctx" if module.axis("tp") > 1 else ""
+    output = "output_of(self.head, x, labels)" if fused_loss else f"output(self.head(x{ctx}), labels)"
+    if ctx and (last := module.head.nodes[-1].cuts):
+        output = f"output_over({last[0][1].parts[0]}, self.head(x, ctx), labels)"
     forward = [
         "def forward(self, input_ids, labels=None, *, attention_mask=None, seq=None, positions=None, cache=None):",
-        "    ctx = Context(input_ids, attention_mask=attention_mask, seq=seq, positions=positions, cache=cache)",
-        "    x = x0 = self.embed(ctx.input_ids)" if uses_x0 else "    x = self.embed(ctx.input_ids)",
+        *(f"    {line}" for line in broken(f"ctx = Context(input_ids, {given})", WIDTH - 4)),
+        f"    x = x0 = self.embed(ctx.input_ids{ctx})" if uses_x0 else f"    x = self.embed(ctx.input_ids{ctx})",
         "    for i, layer in enumerate(self.layers):",
         f"        {layer}",
-        f"    return ctx.{'output_of(self.head, x, labels)' if fused_loss else 'output(self.head(x), labels)'}",
+        f"    return ctx.{output}",
     ]
     sections = [init, forward]
     if tied:

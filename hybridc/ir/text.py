@@ -13,7 +13,7 @@ from hybridc.ir.attrs import changed, show
 from hybridc.ir.folding import fold
 from hybridc.ir.graph import Arg, Block, InitScheme, Layer, MeshAxis, Module, Node, PrecisionRule
 from hybridc.ir.ops import OPS, fields
-from hybridc.ir.types import DType, TensorType, parse_dim
+from hybridc.ir.types import DType, TensorType, parse_tensor
 
 
 def print_type(type: TensorType | None) -> str:
@@ -156,16 +156,16 @@ def parse_type(text: str) -> TensorType | None:
     text = text.strip()
     if text == "?":
         return None
-    match = re.fullmatch(r"\[(.*)\] (\w+)", text)
-    if not match:
-        raise IRSyntaxError(f"`{text}` is not a type")
-    return TensorType(tuple(parse_dim(d) for d in match[1].split(",")), DType(match[2]))
+    try:
+        return parse_tensor(text)
+    except (ValueError, KeyError) as error:
+        raise IRSyntaxError(str(error)) from error
 
 
 _FORMAT = re.compile(r"(?:(?P<part>[\w.]+) )?(?P<format>\w+(?:\(.*\))?)")
 _NODE = re.compile(
     r"%(\w+) = (own )?(\w+) ((?:%\w+(?:, )?)+)(?: \{(.*?)\})?(?: as \((.*?)\))?"
-    r"(?: in ([\w.]+))?(?: with \((.*?)\))? : (\?|\[[^\]]*\] \w+)(?:  // ([\w.]+))?"
+    r"(?: in ([\w.]+))?(?: with \((.*?)\))? : (\?|\[[^\]]*\] \w+(?: \w+\(\w+\))*)(?:  // ([\w.]+))?"
 )
 _BLOCK = re.compile(r"block @(\w+)\((.*)\) -> (.*) \{")
 _RETURN = re.compile(r"return %(\w+)(?:  // residuals = (\d+))?")
@@ -176,7 +176,7 @@ def _parse_block(lines: list[str]) -> Block:
     tail = _RETURN.fullmatch(lines[-1])
     if not head or not tail:
         raise IRSyntaxError(f"`{lines[0]}` does not open a block that ends in `return`")
-    args = re.findall(r"%(\w+): (\?|\[[^\]]*\] \w+)", head[2])
+    args = re.findall(r"%(\w+): (\?|\[[^\]]*\] \w+(?: \w+\(\w+\))*)", head[2])
     nodes = []
     for line in lines[1:-1]:
         match = _NODE.fullmatch(line)

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from hybridc.ir.dims import Dim, parse_dim, symbol
+from hybridc.ir.places import AXES, REPLICATED, Layout, Place, split
 
 
 class DType(enum.Enum):
@@ -30,70 +33,36 @@ class DType(enum.Enum):
         return {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64"}[self.value]
 
 
-_TERM = re.compile(r"(?:(\d+)\*?)?([A-Z])|(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class LinearDim:
-    """A linear form in the symbols, `2*S + 1`: `terms` are (symbol, coefficient) sorted by symbol, coefficients not
-    0."""
-
-    terms: tuple[tuple[str, int], ...]
-    const: int = 0
-
-    def __str__(self) -> str:
-        parts = [name if k == 1 else f"{k}*{name}" for name, k in self.terms]
-        return "+".join([*parts, str(self.const)] if self.const else parts)
-
-
-Dim = int | LinearDim
-
-
-def symbol(name: str) -> LinearDim:
-    """The dim that is one symbol."""
-    return LinearDim(((name, 1),))
-
-
-def add_dims(a: Dim, b: Dim) -> Dim:
-    """a + b, an int again where the symbols cancel."""
-    terms: dict[str, int] = {}
-    for dim in (a, b):
-        if isinstance(dim, LinearDim):
-            for name, k in dim.terms:
-                terms[name] = terms.get(name, 0) + k
-    const = sum(d if isinstance(d, int) else d.const for d in (a, b))
-    kept = tuple(sorted((name, k) for name, k in terms.items() if k))
-    return LinearDim(kept, const) if kept else const
-
-
-def parse_dim(text: str) -> Dim:
-    """The dim that `str` prints as `text`. Raises ValueError for anything else."""
-    total: Dim = 0
-    for part in text.replace(" ", "").split("+"):
-        match = _TERM.fullmatch(part)
-        if not match:
-            raise ValueError(f"`{text}` is not a dim")
-        factor, name, const = match.groups()
-        total = add_dims(total, int(const) if const else LinearDim(((name, int(factor or 1)),)))
-    return total
-
-
-def evaluate_dim(dim: Dim, sizes: dict[str, int]) -> int:
-    """The number that `dim` is when its symbols have `sizes`."""
-    if isinstance(dim, int):
-        return dim
-    return dim.const + sum(k * sizes[name] for name, k in dim.terms)
+INTEGERS = frozenset({DType.INT64})
+"""Element types that have no gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape and element type of a value."""
+    """Shape and element type of a whole value, and how mesh axes lay it out."""
 
     dims: tuple[Dim, ...]
     dtype: DType = DType.FP32
+    layout: Layout = ()
 
     def __str__(self) -> str:
-        return f"[{', '.join(map(str, self.dims))}] {self.dtype.value}"
+        """`[B/dp, S/tp, 64] fp32`, `[B, S, 64] fp32 partial(tp)`; `~` behind an axis says zigzag."""
+        cuts = ["".join(f"/{a}{'~' * p.zigzag}" for a, p in self.layout if p.kind == "split" and p.dim == n)
+                for n in range(len(self.dims))]  # fmt: skip
+        dims = ", ".join(f"{d}{cut}" for d, cut in zip(self.dims, cuts, strict=True))
+        others = "".join(f" {p.kind}({a})" for a, p in self.layout if p.kind != "split")
+        return f"[{dims}] {self.dtype.value}{others}"
+
+    def place(self, axis: str) -> Place:
+        """What an axis does to the value."""
+        return next((p for a, p in self.layout if a == axis), REPLICATED)
+
+    def at(self, axis: str, place: Place) -> TensorType:
+        """The same value with another place on an axis."""
+        others = [(a, p) for a, p in self.layout if a != axis]
+        new = [] if place == REPLICATED else [(axis, place)]
+        order = {a: n for n, a in enumerate(AXES)}
+        return replace(self, layout=tuple(sorted(others + new, key=lambda pair: order[pair[0]])))
 
     @property
     def width(self) -> int:
@@ -102,7 +71,27 @@ class TensorType:
         return last if isinstance(last, int) else 0
 
     def with_width(self, width: int) -> TensorType:
-        return TensorType((*self.dims[:-1], width), self.dtype)
+        return replace(self, dims=(*self.dims[:-1], width))
+
+
+_LAID = re.compile(r"\[(.*)\] (\w+)((?: \w+\(\w+\))*)")
+
+
+def parse_tensor(text: str) -> TensorType:
+    """The type that `str` prints as `text`. Raises ValueError for anything else."""
+    match = _LAID.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"`{text}` is not a type")
+    made = TensorType((), DType(match[2]))
+    dims: list[Dim] = []
+    for n, part in enumerate(match[1].split(",")):
+        dim, *axes = part.strip().split("/")
+        dims.append(parse_dim(dim))
+        for axis in axes:
+            made = made.at(axis.rstrip("~"), split(n, zigzag=axis.endswith("~")))
+    for kind, axis in re.findall(r"(\w+)\((\w+)\)", match[3]):
+        made = made.at(axis, Place(kind))
+    return replace(made, dims=tuple(dims))
 
 
 def tokens() -> TensorType:

@@ -25,10 +25,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 """Name and function of every pass, in the order in which they run."""
 
-LATER = ("precision", "fuse")
-"""Passes behind these: selectors need types, and kernels depend on formats."""
+LATER = ("precision", "layout", "collectives", "fuse")
+"""Passes behind these: selectors need types, layouts what is quantized, and kernels depend on formats."""
 
-REQUIRED = ("expand", "infer", "precision")
+REQUIRED = ("expand", "infer", "precision", "layout", "collectives")
 """What codegen cannot do without."""
 
 

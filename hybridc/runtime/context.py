@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from hybridc.runtime.errors import UsageError
-from hybridc.runtime.ops.losses import load_balancing_loss, router_z_loss, token_cross_entropy
+from hybridc.runtime.ops.losses import RouterSums, token_cross_entropy
+from hybridc.runtime.parallel.axis import Tokens
+from hybridc.runtime.parallel.mesh import SERIAL, Mesh
+from hybridc.runtime.parallel.vocab import vocab_cross_entropy, whole_logits
 
 if TYPE_CHECKING:
     from hybridc.runtime.cache import Cache
@@ -63,11 +66,12 @@ class Output:
         return self._logits
 
 
-@dataclass
-class _Router:
-    name: str
-    logits: Tensor
-    ids: Tensor
+@dataclass(frozen=True)
+class RouterLosses:
+    """What the routers have in common whose layers share their losses: experts, choices and coefficients."""
+
+    experts: int
+    top_k: int
     aux_coef: float
     z_coef: float
 
@@ -77,7 +81,8 @@ class Context:
 
     `input_ids` [B, S] are the tokens that the layers see: the caller's, or the packed row [1, T]. `borders` is None
     when each row is one document, else the offsets of the documents in the packed row. `lengths` are the documents'
-    new tokens, `past` those that the cache holds of them already: document n belongs to the cache's row n.
+    new tokens, `past` those that the cache holds of them already: document n belongs to the cache's row n. On a `mesh`,
+    tokens are those of this rank's batch, and losses are over those of all ranks.
     """
 
     def __init__(
@@ -88,7 +93,9 @@ class Context:
         seq: PackedSeq | None = None,
         positions: Tensor | None = None,
         cache: Cache | None = None,
+        mesh: Mesh = SERIAL,
     ) -> None:
+        self.mesh = mesh
         if input_ids.dim() != 2 or not input_ids.numel():
             raise UsageError(
                 f"input_ids are {list(input_ids.shape)}", "give token ids as [batch, tokens], one token or more"
@@ -103,7 +110,8 @@ class Context:
         self.kept: Tensor | None = None
         self._ropes: dict[Rope, Tables] = {}
         self._plans: dict[object, object] = {}
-        self._routers: list[_Router] = []
+        self.router_sums: dict[RouterLosses, RouterSums] = {}
+        self._tokens_per_expert: list[Tensor] = []
         if seq is not None and attention_mask is not None:
             raise UsageError(
                 "both seq and attention_mask are given", "packed documents have no padding: give one of them"
@@ -117,6 +125,7 @@ class Context:
         if self.borders is not None:
             lengths = [b - a for a, b in pairwise(self.borders)]
         self.input_ids = input_ids
+        self.tp: Tokens = mesh.tp.tokens(input_ids.shape[1])
         self.lengths = lengths
         self.past = [0] * len(lengths)
         if cache is not None:
@@ -218,15 +227,32 @@ class Context:
     def router_stats(
         self, name: str, logits: Tensor, ids: Tensor, *, experts: int, aux_coef: float, z_coef: float
     ) -> None:
-        """Keeps a router's logits [..., experts] and chosen ids [..., k] for the losses and statistics."""
-        self._routers.append(
-            _Router(name, logits.reshape(-1, experts), ids.reshape(-1, ids.shape[-1]), aux_coef, z_coef)
-        )
+        """Takes down a router's logits [..., experts] and chosen ids [..., k] for the losses and statistics."""
+        logits, ids = logits.reshape(-1, experts), ids.reshape(-1, ids.shape[-1])
+        # what all ranks compute alike is a share of each one's gradient
+        sums = RouterSums.of(self.mesh.tp.copy(logits, back="share"), ids)
+        self._tokens_per_expert.append(sums.counts.detach())
+        self.add_router_sums(RouterLosses(experts, ids.shape[1], aux_coef, z_coef), sums)
+
+    def add_router_sums(self, losses: RouterLosses, sums: RouterSums) -> None:
+        """Adds what a layer, or an earlier pipeline stage, has to the routers' losses."""
+        if losses in self.router_sums:
+            sums = RouterSums.unpacked(self.router_sums[losses].packed() + sums.packed())
+        self.router_sums[losses] = sums
 
     def output(self, logits: Tensor, labels: Tensor | None = None) -> Output:
         """The layers' logits [B, S, vocab] or [1, T, vocab] to what the caller gets; ends the cache's step."""
         out = Output(self._unpacked(logits), self._aux_of(labels))
         return self._finished(out, labels, lambda targets: token_cross_entropy(logits.flatten(0, 1), targets.flatten()))
+
+    def output_over(self, vocab: int, logits: Tensor, labels: Tensor | None = None) -> Output:
+        """As `output`, of the logits of a rank's part of the vocabulary; all of them are put together when they are
+        asked for, by all ranks or by none."""
+        axis = self.mesh.tp
+        out = Output(lambda: self._unpacked(whole_logits(logits, vocab, axis)), self._aux_of(labels))
+        return self._finished(
+            out, labels, lambda targets: vocab_cross_entropy(logits.flatten(0, 1), targets.flatten(), vocab, axis)
+        )
 
     def output_of(self, head: Any, x: Tensor, labels: Tensor | None = None) -> Output:
         """As `output`, of the module that makes logits of x [B, S, D]; with labels its `loss(x, targets)` gives the
@@ -243,8 +269,11 @@ class Context:
         """The output with losses of targets [T], if there are labels."""
         if labels is not None:
             targets = self._targets(labels)
-            out.ce_loss = loss(targets)
-            out.targets = (targets != -100).sum()
+            count = (targets != -100).sum()
+            out.targets, out.ce_loss = count, loss(targets)
+            if self.mesh.dp.size > 1:
+                out.targets = self.mesh.dp.summed(count)
+                out.ce_loss = self.mesh.dp.all_reduce(out.ce_loss * count) / out.targets.clamp(min=1)
             out.loss = out.ce_loss + sum(out.aux[name] for name in ("aux_loss", "z_loss") if name in out.aux)
         if self.cache is not None:
             self.cache.advance(self.lengths)
@@ -278,19 +307,13 @@ class Context:
     def _aux(self) -> dict[str, Any]:
         """Router losses as means over the layers that have them, and tokens per expert for each such layer."""
         aux: dict[str, Any] = {}
-        if not self._routers:
-            return aux
-        aux["tokens_per_expert"] = [
-            torch.bincount(r.ids.reshape(-1), minlength=r.logits.shape[1]) for r in self._routers
-        ]
-        alike: dict[tuple[int, int, float, float], list[_Router]] = {}
-        for r in self._routers:
-            alike.setdefault((r.logits.shape[1], r.ids.shape[1], r.aux_coef, r.z_coef), []).append(r)
-        for (_, _, aux_coef, z_coef), routers in alike.items():
-            logits = torch.cat([r.logits for r in routers])
-            if aux_coef:
-                loss = aux_coef * load_balancing_loss(logits, torch.cat([r.ids for r in routers]))
-                aux["aux_loss"] = aux.get("aux_loss", 0.0) + loss
-            if z_coef:
-                aux["z_loss"] = aux.get("z_loss", 0.0) + z_coef * router_z_loss(logits)
+        dp = self.mesh.dp
+        if self._tokens_per_expert:
+            aux["tokens_per_expert"] = [dp.summed(counts).long() for counts in self._tokens_per_expert]
+        for losses, sums in self.router_sums.items():
+            whole = RouterSums.unpacked(dp.all_reduce(sums.packed()))
+            if losses.aux_coef:
+                aux["aux_loss"] = aux.get("aux_loss", 0.0) + losses.aux_coef * whole.load_balancing_loss()
+            if losses.z_coef:
+                aux["z_loss"] = aux.get("z_loss", 0.0) + losses.z_coef * whole.z_loss()
         return aux

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor, nn
 from hybridc.runtime.cache import Cache
 from hybridc.runtime.context import Context, Output
 from hybridc.runtime.errors import UsageError
+from hybridc.runtime.parallel.mesh import SERIAL, Mesh
+from hybridc.runtime.parallel.parts import fill_part
+from hybridc.runtime.parallel.shards import Shard
 from hybridc.runtime.versions import version_of
 
 __all__ = ["Context", "LanguageModel", "Output"]
@@ -21,6 +25,16 @@ class LanguageModel(nn.Module):
     """What an emitted `Model` inherits. It has `embed`, `layers` and `head`."""
 
     layers: nn.ModuleList
+    mesh: Mesh = SERIAL
+
+    def shards(self) -> dict[str, Shard]:
+        """Which part of each parameter a tensor-parallel rank has, by the parameter's name; those that are left out are
+        whole, and so are their gradients."""
+        found = {}
+        for prefix, module in self.named_modules():
+            for path, shard in getattr(type(module), "SHARDS", {}).items():
+                found[f"{prefix}.{path}" if prefix else path] = shard
+        return found
 
     def tie_weights(self) -> None:
         """Makes the parameters that the spec ties one; emitted models with such parameters define it."""
@@ -86,9 +100,12 @@ class LanguageModel(nn.Module):
         no order changes them. A shared one counts by its first name. Those that are not `wanted` stay as they are.
         """
         done: set[int] = set()
+        shards = self.shards() if self.mesh.tp.size > 1 else {}
         for prefix, module in self.named_modules():
             for path, fill in getattr(type(module), "INIT", {}).items():
-                parameter = module._buffers[path] if path in module._buffers else module.get_parameter(path)
+                owner, _, leaf = path.rpartition(".")
+                holder = module.get_submodule(owner)
+                parameter = holder._parameters.get(leaf, holder._buffers.get(leaf))
                 if parameter is None or id(parameter) in done:
                     continue
                 done.add(id(parameter))
@@ -97,7 +114,7 @@ class LanguageModel(nn.Module):
                 name = f"{prefix}.{path}" if prefix else path
                 digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
                 generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-                fill(parameter, generator)
+                fill_part(parameter, partial(fill, generator=generator), shards.get(name), self.mesh)
 
     @property
     def weights_version(self) -> int:

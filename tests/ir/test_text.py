@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hybridc
+from hybridc.ir.dims import LinearDim, add_dims, evaluate_dim, parse_dim, symbol
 from hybridc.ir.folding import fold, runs
 from hybridc.ir.text import IRSyntaxError, parse_module, print_module
-from hybridc.ir.types import LinearDim, add_dims, evaluate_dim, parse_dim, symbol
 
 SPECS = {
     "everything": """model m {

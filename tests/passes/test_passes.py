@@ -76,16 +76,16 @@ def test_numbers_do_not_change_without_the_optional_passes():
     assert torch.equal(one, two)
 
 
-NAMES = [name for name, _ in PASSES]
+NAMES = [*(name for name, _ in PASSES), "precision", "layout", "collectives"]
 
 
 def test_print_after_and_timings():
     printed = []
     made = compiled("block A { x += norm }", print_after=["all"], out=printed.append)
-    assert [p.splitlines()[0] for p in printed] == [f"// after {name}" for name in [*NAMES, "precision"]]
+    assert [p.splitlines()[0] for p in printed] == [f"// after {name}" for name in NAMES]
     assert "?" in printed[0] and "?" not in printed[1]
     assert parse_module(printed[-1].split("\n", 1)[1]) == made.ir
-    assert [t.name for t in made.timings] == [*NAMES, "precision"]
+    assert [t.name for t in made.timings] == NAMES
     sink = Sink()
     run(made.ir, sink, print_after=["nowhere"])
     assert [d.code for d in sink.errors] == ["HYB602"]

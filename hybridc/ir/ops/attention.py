@@ -10,8 +10,9 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, lit, quote, sca
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.lora import Lora
-from hybridc.ir.ops.norms import applied
+from hybridc.ir.ops.norms import applied, over
 from hybridc.ir.ops.rope import Heads, Rope
+from hybridc.ir.sharding import FIRST, Sharded, cut, local
 
 NORMS = ("rmsnorm", "layernorm")
 
@@ -147,6 +148,34 @@ class Attention(Op):
             Split("tp", "heads", self.heads, "attention heads", code="HYB214"),
             Split("tp", "kv_heads", self.kv_heads, "key-value heads", replicable=True),
         )
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Heads are cut; key and value heads that are fewer than ranks are had by several."""
+        rows, units = self.rows(), (*(self.heads,) * (len(self.rows()) - 2), self.kv_heads, self.kv_heads)
+        query, key = (rows[0], self.heads), (rows[-1], self.kv_heads)
+        parts = tuple(zip(rows, units, strict=True))
+        cuts = {
+            "qkv.weight": cut(ranks, *parts),
+            "qkv.bias": cut(ranks, *parts),
+            "sinks": cut(ranks, (self.heads,) * 2),
+        }
+        cuts |= {f"adapter.up.{n}.weight": cut(ranks, part) for n, part in enumerate(parts)}
+        norms = {"out_norm": (self.out_norm, query)}
+        qk_norm = self.qk_norm
+        if self.qk_norm_over == "all":
+            norms |= {"q_norm": (qk_norm, query), "k_norm": (qk_norm, key)}
+            qk_norm = over(qk_norm, ranks)
+        for name, (norm, part) in norms.items():
+            cuts |= {f"{name}.{p.name}": cut(ranks, part) for p in (norm.params(part) if norm is not None else ())}
+        cuts |= {"out.weight": cut(ranks, query, dim=1), "out.bias": FIRST}
+        made = dataclasses.replace(
+            self,
+            heads=self.heads // ranks,
+            kv_heads=local(self.kv_heads, ranks),
+            qk_norm=qk_norm,
+            out_norm=over(self.out_norm, ranks),
+        )
+        return Sharded(made, cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("qkv",) if self.adapter is None else ()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit
 from hybridc.ir.kernels import Kernel
+from hybridc.ir.sharding import CUT, Cut, Rule, Sharded, tokenwise
 from hybridc.ir.types import TensorType
 
 Widths = tuple[int, ...]
@@ -43,7 +44,8 @@ ONES, ZEROS = Fill("ones"), Fill("zeros")
 @dataclass(frozen=True, slots=True)
 class Param:
     """A parameter: its name below the op, shape, first value, whether it stays fp32, whether another tensor is it, and
-    whether each layer has its own where the block is shared. One of bytes says how many numbers it `packs`."""
+    whether each layer has its own where the block is shared. One of bytes says how many numbers it `packs`. `cut` is
+    the part of it that a rank has."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,6 +54,7 @@ class Param:
     tied: bool = False
     own: bool = False
     packs: int = 0
+    cut: Cut | None = None
 
     @property
     def numel(self) -> int:
@@ -120,6 +123,8 @@ class Op:
     layerwise: ClassVar[tuple[str, ...]] = ()
     """Numbers among the attributes that emitted code can take at run time, as `Emit.number` writes them: layers that
     differ in no more are of one class."""
+    additive: ClassVar[bool] = False
+    """Whether f(a + b) = f(a) + f(b), so that ranks can apply the op to their parts of a sum."""
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         """Fills derived attributes from the operand widths and reports what does not work out."""
@@ -164,6 +169,16 @@ class Op:
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         """What mesh axes cut."""
         return ()
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """What one of `ranks` tensor-parallel ranks computes by a rule of `rules`; None for an op that is not cut."""
+        return None
+
+    def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
+        """How the op lies on `ranks` tensor-parallel ranks: those that can be cut are, others act on tokens."""
+        if self.sharded(CUT.name, ins, ranks) is not None:
+            return (CUT,)
+        return tokenwise(len(ins), additive=self.additive)
 
     def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
         """Generated kernels that compute the op, or parts of it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar, Self
 
 from hybridc.ir.attrs import Flag, Float, Int, attr
 from hybridc.ir.emit import ADD, ATOM, MUL, Code, Emit, call, lit
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Widths, op
+from hybridc.ir.places import PARTIAL, REDUCED, split
+from hybridc.ir.sharding import FIRST, Rule, Sharded, cut, tokenwise
 
 
 @op("linear", "linear")
@@ -26,6 +29,20 @@ class Linear(Op):
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("",)
 
+    def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
+        """Whole on tokens, or cut by rows, or by columns."""
+        rows = (Rule("rows", (REDUCED,), split(2)),) if self.out % ranks == 0 else ()
+        columns = (Rule("columns", (split(2),), PARTIAL),) if ins[0] % ranks == 0 else ()
+        return (*tokenwise(1, additive=not self.bias), *rows, *columns)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        if rule == "rows":
+            parts = cut(ranks, (self.out, self.out))
+            return Sharded(dataclasses.replace(self, out=self.out // ranks), {"weight": parts, "bias": parts})
+        if rule == "columns":
+            return Sharded(self, {"weight": cut(ranks, (ins[0], ins[0]), dim=1), "bias": FIRST}, (ins[0] // ranks,))
+        return None
+
     def constructor(self, ins: Widths, emit: Emit) -> str:
         return emit.linear("", ins[0], self.out, bias=self.bias)
 
@@ -33,6 +50,8 @@ class Linear(Op):
 @op("scale")
 class Scale(Op):
     """y = factor x."""
+
+    additive: ClassVar[bool] = True
 
     factor: float = attr(Float(), doc="what to multiply with")
 
@@ -69,6 +88,7 @@ class Concat(Op):
     """Joins its operands on the last dim."""
 
     operands: ClassVar[tuple[str, ...]] = ("...",)
+    additive: ClassVar[bool] = True
 
     def width(self, ins: Widths) -> int:
         return sum(ins)
@@ -95,6 +115,7 @@ class Add(Op):
     """Sum of two values of one width; written `a + b`, or `a | b` for parallel branches."""
 
     operands: ClassVar[tuple[str, ...]] = ("x", "y")
+    additive: ClassVar[bool] = True
 
     def resolve(self, ins: Widths, check: Check) -> Self:
         _meet(self, ins, check)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 from hybridc.ir.attrs import Flag, Float, Int, attr
 from hybridc.ir.emit import ATOM, MUL, Code, Emit, call, lit
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Fill, Op, Param, Widths, op
+from hybridc.ir.places import PARTIAL, REDUCED, REPLICATED, split
+from hybridc.ir.sharding import CUT, Rule, Sharded, cut
 from hybridc.ir.types import TensorType, activation
 
 
@@ -29,12 +34,30 @@ class Embedding(Op):
     def saved(self, ins: Widths, seq: int) -> float:
         return 0.0
 
+    def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
+        return (Rule(CUT.name, (REPLICATED,), PARTIAL),)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Each rank looks up the ids whose rows it has, and has zeros for the others."""
+        op = VocabEmbedding(-(-self.vocab // ranks), self.dim, self.scale)
+        return Sharded(op, {"weight": cut(ranks, (self.vocab, self.vocab))})
+
     def constructor(self, ins: Widths, emit: Emit) -> str:
         return call(emit.part("embedding"), self.vocab, self.dim)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         rows = f"{module}({args[0].text})"
         return Code(rows, ATOM) if self.scale == 1.0 else Code(f"{lit(self.scale)} * {rows}", MUL)
+
+
+@op("vocab_embedding", "ends")
+class VocabEmbedding(Embedding):
+    """One rank's rows of an `embedding`: the rows of ids that it does not have are zeros."""
+
+    inserted: ClassVar[bool] = True
+
+    def constructor(self, ins: Widths, emit: Emit) -> str:
+        return call("ops.VocabEmbedding", self.vocab, self.dim)
 
 
 @op("lm_head", "ends")
@@ -58,6 +81,14 @@ class LMHead(Op):
     def params(self, ins: Widths) -> tuple[Param, ...]:
         weight = Param("weight", (self.vocab, ins[0]), Fill("linear", fan_in=ins[0]), tied=self.tied)
         return (weight, Param("bias", (self.vocab,), ZEROS)) if self.bias else (weight,)
+
+    def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
+        return (Rule(CUT.name, (REDUCED,), split(2)),)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        parts = cut(ranks, (self.vocab, self.vocab))
+        op = replace(self, vocab=-(-self.vocab // ranks))
+        return Sharded(op, {"weight": parts, "bias": parts})
 
     def kernels(self, ins: Widths) -> tuple[Kernel, ...]:
         return (

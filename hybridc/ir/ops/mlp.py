@@ -10,7 +10,8 @@ from hybridc.ir.emit import ClassBody, Emit, scaled
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.lora import Lora
-from hybridc.ir.ops.norms import applied
+from hybridc.ir.ops.norms import applied, over
+from hybridc.ir.sharding import FIRST, Sharded, cut
 
 ACTIVATIONS = {
     "silu": "F.silu({})",
@@ -72,6 +73,15 @@ class MLP(Op):
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "hidden", self.hidden, "hidden channels of the mlp"),)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        hidden, norm = (self.hidden, self.hidden), self.down_norm
+        first = cut(ranks, *(hidden,) * (2 if self.gated else 1))
+        cuts = dict.fromkeys(("gate_up.weight", "gate_up.bias", "up.weight", "up.bias", "adapter.up.0.weight"), first)
+        cuts |= {f"down_norm.{p.name}": cut(ranks, hidden) for p in (norm.params(hidden) if norm is not None else ())}
+        cuts |= {"down.weight": cut(ranks, hidden, dim=1), "down.bias": FIRST}
+        made = dataclasses.replace(self, hidden=self.hidden // ranks, down_norm=over(norm, ranks))
+        return Sharded(made, cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("gate_up" if self.gated else "up",) if self.adapter is None else ()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from hybridc.ir.attrs import Choice, Flag, Float, Int, attr
+from hybridc.ir.attrs import Choice, Flag, Float, Int, Record, attr
 from hybridc.ir.emit import Emit, call, quote
 from hybridc.ir.kernels import Kernel
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Op, Param, Widths, op
@@ -147,3 +147,34 @@ class GatedRMSNorm(Op):
         width]: [..., heads width]."""
         made = emit.generated("norm", f"{x}.flatten(-2)", gate, "self.norm.weight")
         return made or f"self.norm({x}, {gate}.view_as({x})).flatten(-2)"
+
+    def over(self, ranks: int) -> Any:
+        """The norm of one rank's channels: its own groups, or its share of one that ranks have between them."""
+        return replace(self, groups=self.groups // ranks) if self.groups % ranks == 0 else SplitNorm(self, ranks)
+
+
+def over(norm: Any, ranks: int) -> Any:
+    """A norm, or none, of channels that `ranks` have between them."""
+    return None if norm is None else SplitNorm(norm, ranks)
+
+
+@op("split_norm", "norm")
+class SplitNorm(Op):
+    """A norm of channels that ranks have between them, whose sums are over all of them."""
+
+    inserted: ClassVar[bool] = True
+
+    norm: Any = attr(Record(("rmsnorm", "layernorm", "gated_rmsnorm")), doc="what it computes")
+    ranks: int = attr(Int(), doc="how many ranks have the channels between them")
+
+    def params(self, ins: Widths) -> tuple[Param, ...]:
+        made: tuple[Param, ...] = self.norm.params(ins)
+        return made
+
+    def constructor(self, ins: Widths, emit: Emit, part: str = "") -> str:
+        holder, _, rest = self.norm.constructor(ins, Emit(), part).partition("(")
+        return f"ops.Split{holder.rpartition('.')[2]}({rest}"
+
+    def applied(self, x: str, gate: str, emit: Emit) -> str:
+        """As the gated norm's."""
+        return f"self.norm({x}, {gate})"

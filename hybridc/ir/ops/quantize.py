@@ -8,6 +8,8 @@ from hybridc.ir.attrs import Choice, attr
 from hybridc.ir.emit import ATOM, Code, Emit, call
 from hybridc.ir.formats import OPTIONS, RECIPES, Format
 from hybridc.ir.ops.base import Op, Widths, op
+from hybridc.ir.places import REDUCED, REPLICATED
+from hybridc.ir.sharding import Rule
 
 
 @op("quantize")
@@ -35,6 +37,10 @@ class Quantize(Op):
 
     def saved(self, ins: Widths, seq: int) -> float:
         return 0.0
+
+    def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
+        """On whole tokens and all of them, since a recipe may take its scale from all."""
+        return tuple(Rule("", (place,), place) for place in (REDUCED, REPLICATED))
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         if self.format == "bitnet":

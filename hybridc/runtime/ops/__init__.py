@@ -14,6 +14,13 @@ from hybridc.runtime.ops.rg_lru import BlockLinear, rg_lru
 from hybridc.runtime.ops.rope import Rope, rope
 from hybridc.runtime.ops.selective_scan import selective_scan
 from hybridc.runtime.ops.ssd import ssd
+from hybridc.runtime.parallel.split_norms import (
+    SplitGatedRMSNorm,
+    SplitLayerNorm,
+    SplitRMSNorm,
+    SplitZeroCenteredRMSNorm,
+)
+from hybridc.runtime.parallel.vocab import VocabEmbedding
 from hybridc.runtime.quant.linear import FP8Input, FP8Linear, FP8Product
 
 __all__ = [
@@ -35,6 +42,11 @@ __all__ = [
     "PackedBitLinear",
     "Rope",
     "ScanState",
+    "SplitGatedRMSNorm",
+    "SplitLayerNorm",
+    "SplitRMSNorm",
+    "SplitZeroCenteredRMSNorm",
+    "VocabEmbedding",
     "ZeroCenteredRMSNorm",
     "alibi_slopes",
     "attention",

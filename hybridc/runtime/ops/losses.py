@@ -17,21 +17,41 @@ def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return total / count.clamp(min=1)
 
 
-def load_balancing_loss(logits: Tensor, ids: Tensor) -> Tensor:
-    """experts x Σ over experts and choices of (share of tokens) x (mean probability) (Fedus et al., 2021, equation 4).
+class RouterSums:
+    """What the losses of routers are made of: sums over the tokens of all layers that share a loss.
 
-    logits [T, experts], ids [T, k]: the tokens of all layers that share the loss.
+    `counts` [experts]: how often each was chosen; `probabilities` [experts]: of the softmax of the logits; `squares`:
+    of the log-sum-exp; `rows`: tokens. They add up over layers, over ranks and over pipeline stages.
     """
-    if not logits.shape[0]:
-        return logits.sum()
-    experts = logits.shape[1]
-    probabilities = logits.float().softmax(-1).mean(0)
-    counts = torch.bincount(ids.reshape(-1), minlength=experts).to(probabilities.dtype)
-    return experts * (counts / ids.shape[0] * probabilities).sum()
 
+    def __init__(self, counts: Tensor, probabilities: Tensor, squares: Tensor, rows: Tensor) -> None:
+        self.counts, self.probabilities, self.squares, self.rows = counts, probabilities, squares, rows
 
-def router_z_loss(logits: Tensor) -> Tensor:
-    """Mean squared log-sum-exp of router logits [T, experts] (Zoph et al., 2022, equation 5)."""
-    if not logits.shape[0]:
-        return logits.sum()
-    return logits.float().logsumexp(-1).square().mean()
+    @classmethod
+    def of(cls, logits: Tensor, ids: Tensor) -> RouterSums:
+        """The sums of logits [T, experts] and the chosen ids [T, k]."""
+        wide = logits.float()
+        counts = torch.bincount(ids.reshape(-1), minlength=logits.shape[1]).to(wide.dtype)
+        rows = wide.new_tensor(float(logits.shape[0]))
+        return cls(counts, wide.softmax(-1).sum(0), wide.logsumexp(-1).square().sum(), rows)
+
+    @classmethod
+    def unpacked(cls, packed: Tensor) -> RouterSums:
+        """The sums of what `packed` made."""
+        experts = (packed.shape[0] - 2) // 2
+        counts, probabilities, rest = packed.split((experts, experts, 2))
+        return cls(counts.detach(), probabilities, rest[0], rest[1].detach())
+
+    def packed(self) -> Tensor:
+        """All in one vector [2 experts + 2]."""
+        return torch.cat((self.counts, self.probabilities, self.squares[None], self.rows[None]))
+
+    def load_balancing_loss(self) -> Tensor:
+        """experts x Σ over experts and choices of (share of tokens) x (mean probability) (Fedus et al., 2021, equation
+        4)."""
+        rows = self.rows.clamp(min=1)
+        return self.counts.shape[0] * (self.counts / rows * self.probabilities / rows).sum()
+
+    def z_loss(self) -> Tensor:
+        """Mean squared log-sum-exp of router logits (Zoph et al., 2022, equation 5)."""
+        return self.squares / self.rows.clamp(min=1)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hybridc.runtime.ops.losses import load_balancing_loss, router_z_loss, token_cross_entropy
+from hybridc.runtime.ops.losses import RouterSums, token_cross_entropy
 from tests.runtime.ops.cases import made
 
 
@@ -32,22 +32,37 @@ def test_load_balancing_is_that_of_transformers():
     layers = [made(n, 30, 6) for n in range(3)]
     ours = torch.cat(layers)
     want = load_balancing_loss_func(tuple(layers), 6, top_k=2)
-    assert load_balancing_loss(ours, ours.topk(2).indices).item() == pytest.approx(want.item(), rel=1e-5)
+    assert RouterSums.of(ours, ours.topk(2).indices).load_balancing_loss().item() == pytest.approx(
+        want.item(), rel=1e-5
+    )
 
 
 def test_a_balanced_router_has_loss_k():
     """Uniform probabilities and equal counts: experts x Σ (k / experts) / experts = k."""
     ids = torch.arange(8).view(4, 2) % 4
-    assert load_balancing_loss(torch.zeros(4, 4), ids).item() == pytest.approx(2.0)
+    assert RouterSums.of(torch.zeros(4, 4), ids).load_balancing_loss().item() == pytest.approx(2.0)
 
 
 def test_z_loss():
-    assert router_z_loss(torch.zeros(5, 8)).item() == pytest.approx(math.log(8) ** 2)
+    assert RouterSums.of(torch.zeros(5, 8), torch.zeros(5, 2).long()).z_loss().item() == pytest.approx(math.log(8) ** 2)
 
 
-@pytest.mark.parametrize("loss", [lambda x: load_balancing_loss(x, x.new_zeros(0, 2).long()), router_z_loss])
+@pytest.mark.parametrize("loss", [RouterSums.load_balancing_loss, RouterSums.z_loss])
 def test_no_token(loss):
     x = torch.zeros(0, 4, requires_grad=True)
-    value = loss(x)
+    value = loss(RouterSums.of(x, torch.zeros(0, 2).long()))
     value.backward()
     assert value.item() == 0.0
+
+
+def test_sums_of_parts_are_those_of_all():
+    logits = made(3, 10, 6).requires_grad_()
+    ids = logits.topk(2).indices
+    whole = RouterSums.of(logits, ids)
+    parts = [RouterSums.of(logits[a:b], ids[a:b]).packed() for a, b in ((0, 3), (3, 10))]
+    summed = RouterSums.unpacked(parts[0] + parts[1])
+    for name in ("load_balancing_loss", "z_loss"):
+        want, got = (getattr(s, name)() for s in (whole, summed))
+        torch.testing.assert_close(got, want)
+        grads = [torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (want, got)]
+        torch.testing.assert_close(grads[1], grads[0])
