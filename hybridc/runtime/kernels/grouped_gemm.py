@@ -51,7 +51,7 @@ def sum_by_expert(rows: Tensor, offsets: Tensor) -> Tensor:
     if total.numel():
         block = min(64, triton.next_power_of_2(n))
         _sum_kernel[(experts, triton.cdiv(n, block))](
-            rows, offsets, total, n, *rows.stride(), BLOCK_T=64, BLOCK_N=block
+            rows, offsets, total, n, *rows.stride(), BLOCK_T=64, BLOCK_N=block, num_warps=8
         )
     return total
 
@@ -258,7 +258,7 @@ def _variants() -> tuple[Variant, ...]:
         Variant(
             _sum_kernel,
             {"rows": "*bf16:16", "offsets": "*i32:16", "total": "*fp32:16", "columns": "i32:16", "stride_t": "i32:16"},
-            {"stride_n": 1, "BLOCK_T": 64, "BLOCK_N": 64}, 4, 3, name="sum",
+            {"stride_n": 1, "BLOCK_T": 64, "BLOCK_N": 64}, 8, 3, name="sum",
         )
     )  # fmt: skip
     return tuple(made)
