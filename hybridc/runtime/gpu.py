@@ -5,7 +5,6 @@ Names, signatures, parameters and results are those of the functions and modules
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from hybridc.runtime.kernels.bit_linear import BitInput, BitLinear, BitProduct, PackedBitLinear
@@ -17,6 +16,7 @@ from hybridc.runtime.kernels.fp8_linear import FP8Input, FP8Linear, FP8Product
 from hybridc.runtime.kernels.lightning_attention import lightning_attention
 from hybridc.runtime.kernels.selective_scan import selective_scan
 from hybridc.runtime.kernels.ssd import ssd
+from hybridc.runtime.ops.autocast import result_dtype
 
 __all__ = [
     "BitInput",
@@ -50,7 +50,6 @@ def linear_cross_entropy(
     As `hybridc.runtime.kernels.cross_entropy.linear_cross_entropy`, which has the shapes; x, weight and bias meet in
     autocast's dtype where that is on, as they do in a linear map, and in x's else.
     """
-    kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    dtype = result_dtype(x)
     bias = None if bias is None else bias.to(dtype)
     return _linear_cross_entropy(x.to(dtype), weight.to(dtype), targets, bias, scale=scale, softcap=softcap)

@@ -7,7 +7,6 @@ rounding unchanged: dx = dy W with the ternary W, dW = dyᵀ x with x in 8 bits,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +17,9 @@ from torch.autograd.function import once_differentiable
 from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.kernels.ternary_gemm import pack, quantize_ternary, quantize_tokens, ternary_mm, ternary_mm_dx
 from hybridc.runtime.ops import bit_linear as reference
+from hybridc.runtime.ops.autocast import result_dtype
 from hybridc.runtime.ops.ternary_rows import unpack_rows
-from hybridc.runtime.versions import version_of
+from hybridc.runtime.versions import Held
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -59,24 +59,10 @@ def levels_of(x: Tensor | BitInput | Stored, group: ProcessGroup | None = None) 
     return Levels(*quantize_tokens(x.detach(), largest))
 
 
-class _Packed:
-    """Weights as `ternary_gemm` reads them, by an index and the version of the parameter that they were made of."""
-
-    def __init__(self) -> None:
-        self.made = 0
-        self._kept: dict[int, tuple[object, tuple[Tensor, Tensor]]] = {}
-
-    def get(self, weight: Tensor, index: int, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """uint8 [out, 16 ⌈in / 64⌉] and fp32 [out]; made by `make` where the weight was written, replaced or moved."""
-        state = (weight.device, version_of(weight))
-        kept = self._kept.get(index)
-        if kept is None or kept[0] != state:
-            with torch.no_grad():
-                values, scale = make()
-                kept = (state, (pack(values), scale))
-            self._kept[index] = kept
-            self.made += 1
-        return kept[1]
+def _packed(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None) -> tuple[Tensor, Tensor]:
+    """A weight [out, in] as `ternary_gemm` reads it: uint8 [out, 16 ⌈in / 64⌉] and fp32 [out]."""
+    values, scale = quantize_ternary(weight, parts, group)
+    return pack(values), scale
 
 
 def _product(
@@ -88,9 +74,8 @@ def _product(
 ) -> Tensor:
     """x Wᵀ + b in x's dtype (autocast's, where that is on); `weight` takes the gradient of W, if it is given."""
     carrier = x if isinstance(x, Tensor) else x.carrier
-    kind = carrier.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else carrier.dtype
-    with torch.autocast(kind, enabled=False):
+    dtype = result_dtype(carrier)
+    with torch.autocast(carrier.device.type, enabled=False):
         return _Product.apply(carrier, weight, bias, levels, packed, dtype)
 
 
@@ -123,13 +108,13 @@ class BitProduct(reference.BitProduct):
 
     def __init__(self) -> None:
         super().__init__()
-        self.packed = _Packed()
+        self.packed: Held[tuple[Tensor, Tensor]] = Held()
 
     def forward(
         self, x: Tensor | BitInput | Stored, weight: Tensor, bias: Tensor | None = None, *, index: int = 0
     ) -> Tensor:  # fmt: skip
         """x [..., in], weight [out, in] -> [..., out]. `index` tells the weights apart that go through one product."""
-        packed = self.packed.get(weight, index, lambda: quantize_ternary(weight))
+        packed = self.packed((weight,), lambda: _packed(weight), index=index)
         return _product(x, levels_of(x), weight, packed, bias)
 
 
@@ -138,13 +123,13 @@ class BitLinear(reference.BitLinear):
 
     def __init__(self, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> None:
         super().__init__(ins, out, bias=bias, parts=parts)
-        self.packed = _Packed()
+        self.packed: Held[tuple[Tensor, Tensor]] = Held()
 
     def forward(self, x: Tensor | BitInput | Stored) -> Tensor:
         """x [..., in] -> [..., out]."""
         levels = levels_of(x, self.input_group(x))
-        make = lambda: quantize_ternary(self.weight, self.parts, self.group)  # noqa: E731
-        return _product(x, levels, self.weight, self.packed.get(self.weight, 0, make), self.bias)
+        packed = self.packed((self.weight,), lambda: _packed(self.weight, self.parts, self.group))
+        return _product(x, levels, self.weight, packed, self.bias)
 
 
 class PackedBitLinear(reference.PackedWeight):
@@ -152,11 +137,11 @@ class PackedBitLinear(reference.PackedWeight):
 
     def __init__(self, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> None:
         super().__init__(ins, out, bias=bias, parts=parts)
-        self.packed = _Packed()
+        self.packed: Held[Tensor] = Held()
 
     def forward(self, x: Tensor | BitInput | Stored) -> Tensor:
         """x [..., in] -> [..., out]."""
         levels = levels_of(x, self.input_group(x))
-        scale = self.row_scales()  # apart from the bytes: it may be written alone
-        codes, _ = self.packed.get(self.weight, 0, lambda: (unpack_rows(self.weight, self.parts), scale))
-        return _product(x, levels, None, (codes, scale), self.bias)
+        codes = self.packed((self.weight,), lambda: pack(unpack_rows(self.weight, self.parts)))
+        # scales apart from the bytes: they may be written alone
+        return _product(x, levels, None, (codes, self.row_scales()), self.bias)

@@ -20,7 +20,8 @@ from hybridc.runtime.kernels.experts_fp8 import RECIPES, Call, HeldWeights, fp8_
 from hybridc.runtime.kernels.grouped_gemm import grouped_linear
 from hybridc.runtime.kernels.moe import permute, sort_by_expert, unpermute
 from hybridc.runtime.kernels.stored import Stored
-from hybridc.runtime.ops.bit_linear import SMALLEST, BitInput, BitProduct, eight_bits
+from hybridc.runtime.ops.autocast import result_dtype
+from hybridc.runtime.ops.bit_linear import BitInput, BitProduct, eight_bits, straight_through, ternary_experts
 from hybridc.runtime.ops.moe import Experts as Plain
 from hybridc.runtime.quant.linear import FP8Input, FP8Product
 
@@ -70,7 +71,7 @@ class Experts(Plain):
 
     def _product(self, n: int, x: Input, weight: Tensor, bias: Tensor | None, call: Call, *, sort: bool) -> Tensor:
         kind, held = (self.first_product, self.down_product)[n], self._held[n]
-        dtype = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+        dtype = result_dtype(x)
         with torch.autocast(x.device.type, enabled=False):
             if held is not None:
                 return fp8_experts_linear(x, weight, bias, held, call, sort=sort, dtype=dtype)
@@ -85,33 +86,12 @@ class Experts(Plain):
             return grouped_linear(rows, weight.to(dtype), call.to.offsets, None if bias is None else bias.to(dtype))
 
 
-def ternary_experts(weight: Tensor) -> Tensor:
-    """`ops.ternary` of each expert's weight: [E, N, K] -> [E, N, K], the gradient unchanged."""
-    with torch.no_grad():
-        mean = weight.abs().sum((1, 2), keepdim=True, dtype=torch.float64) / max(1, weight[0].numel())
-        many = 1.0 / mean.float().clamp(min=SMALLEST)
-        made = ((weight.float() * many).round_().clamp_(-1, 1) / many).to(weight.dtype)
-    return _StraightThrough.apply(weight, made)
-
-
 def _eight_bits(x: Input) -> Tensor:
     """An input of a product in BitNet's formats, which may be in 8 bits already."""
     if isinstance(x, BitInput):
         return x.x
     if isinstance(x, KernelInput):
-        return _StraightThrough.apply(x.carrier, (x.levels.data * x.levels.scale[..., None]).to(x.dtype))
+        return straight_through(x.carrier, (x.levels.data * x.levels.scale[..., None]).to(x.dtype))
     if isinstance(x, Stored):
-        return _StraightThrough.apply(x.carrier, (x.data.float() * x.scale).to(x.dtype))
+        return straight_through(x.carrier, (x.data.float() * x.scale).to(x.dtype))
     return eight_bits(x)
-
-
-class _StraightThrough(torch.autograd.Function):
-    """`made`, with the gradient of the value that it was made of."""
-
-    @staticmethod
-    def forward(ctx, value, made):
-        return made
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad, None

@@ -19,11 +19,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hybridc.runtime.errors import UsageError
-from hybridc.runtime.kernels.device import capability
 from hybridc.runtime.kernels.experts_quantize import permute_quantized, quantize_by_expert
 from hybridc.runtime.kernels.fp8_gemm import fp8_grouped_gemm, fp8_grouped_weight_gradient
-from hybridc.runtime.kernels.fp8_linear import LEAST
+from hybridc.runtime.kernels.fp8_linear import check_device
 from hybridc.runtime.kernels.fp8_quantize import quantize_blocks, quantize_both_ways, quantize_groups
 from hybridc.runtime.kernels.fp8_quantize_wide import quantize_rows
 from hybridc.runtime.kernels.grouped_gemm import sum_by_expert
@@ -32,7 +30,7 @@ from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.quant.linear import FP8Input
 from hybridc.runtime.quant.recipes import Recipe
 from hybridc.runtime.quant.scaling import WHOLE
-from hybridc.runtime.versions import version_of
+from hybridc.runtime.versions import Held
 
 RECIPES = ("tensor", "row", "block128", "mx")
 """Those that experts can have: a history would be one for all experts, in the order in which they run."""
@@ -107,21 +105,21 @@ class HeldWeights:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = ExpertsRecipe(recipe)
-        self.quantized = 0
-        self._state: object = None
-        self._made: Weights | None = None
+        self._held: Held[Weights] = Held()
+
+    @property
+    def quantized(self) -> int:
+        """How often the parameter was."""
+        return self._held.made
 
     def __call__(self, weight: Tensor, *, turned: bool) -> Weights:
         """weight [E, N, K], `turned` as well where gradients of inputs will be wanted."""
-        state = version_of(weight)
-        made = self._made
-        if made is None or state != self._state or (turned and made.backward is None):
-            with torch.no_grad():
-                data, scale, data_t, scale_t = self.recipe.weight(weight, turned=turned)
-            made = Weights((data, scale), (data_t, scale_t) if turned else None)
-            self._state, self._made = state, made
-            self.quantized += 1
-        return made
+
+        def make() -> Weights:
+            data, scale, data_t, scale_t = self.recipe.weight(weight, turned=turned)
+            return Weights((data, scale), (data_t, scale_t) if turned else None)
+
+        return self._held((weight,), make, turned=turned)
 
 
 class Call(NamedTuple):
@@ -148,11 +146,7 @@ def fp8_experts_linear(
     Raises UsageError on a device of a compute capability below 9.0.
     """
     value = x if isinstance(x, Tensor) else x.carrier if isinstance(x, Stored) else x.x
-    if 0 < (found := capability(value.device)) < LEAST:
-        raise UsageError(
-            f"experts in FP8 do not run on a device of compute capability {found / 10}",
-            "leave FP8 out of the spec's `precision`, or take a device of 9.0 or more",
-        )
+    check_device(value.device, "experts")
     stored = x if isinstance(x, Stored) else None
     made = held(weight, turned=call.learns)
     flat = value.reshape(-1, value.shape[-1])

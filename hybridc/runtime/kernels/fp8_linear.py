@@ -27,13 +27,23 @@ from hybridc.runtime.kernels.fp8_gemm import fp8_gemm
 from hybridc.runtime.kernels.fp8_quantize import quantize_blocks, quantize_both_ways, quantize_groups
 from hybridc.runtime.kernels.fp8_quantize_wide import quantize_rows, quantize_tensor
 from hybridc.runtime.kernels.stored import Stored
+from hybridc.runtime.ops.autocast import result_dtype
 from hybridc.runtime.quant import linear as emulation
-from hybridc.runtime.quant.held import EncodedWeight, gradient_dtype, result_dtype
+from hybridc.runtime.quant.held import EncodedWeight, gradient_dtype
 from hybridc.runtime.quant.recipes import Recipe
 from hybridc.runtime.quant.scaling import WHOLE
 
 LEAST = 90
 """The compute capability from which on the products run."""
+
+
+def check_device(device: torch.device, what: str) -> None:
+    """Raises UsageError for a device on which `what` do not run in FP8: one of a compute capability below 9.0."""
+    if 0 < (found := capability(device)) < LEAST:
+        raise UsageError(
+            f"{what} in FP8 do not run on a device of compute capability {found / 10}",
+            "leave FP8 out of the spec's `precision`, or take a device of 9.0 or more",
+        )
 
 
 class Operand(NamedTuple):
@@ -122,11 +132,7 @@ class FP8Product(emulation.FP8Product):
         rest as in the emulation. Raises UsageError on a device of a compute capability below 9.0.
         """
         value = x.carrier if isinstance(x, Stored) else x.x if isinstance(x, emulation.FP8Input) else x
-        if 0 < (found := capability(value.device)) < LEAST:
-            raise UsageError(
-                f"products in FP8 do not run on a device of compute capability {found / 10}",
-                "leave FP8 out of the spec's `precision`, or take a device of 9.0 or more",
-            )
+        check_device(value.device, "products")
         given = x if isinstance(x, FP8Input | Stored) else None
         dtype = result_dtype(value)
         with torch.autocast(value.device.type, enabled=False):

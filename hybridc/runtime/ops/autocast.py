@@ -1,4 +1,4 @@
-"""Ops whose insides stay in the dtypes that they choose, under torch.autocast as well."""
+"""What torch.autocast means to ops: the dtype of products, and those whose insides stay in the dtypes they choose."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from torch import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def result_dtype(x: Tensor) -> torch.dtype:
+    """A product's with x: autocast's where that is on for x's device, else x's own."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def without_autocast(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:

@@ -11,6 +11,7 @@ from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from hybridc.runtime.ops.autocast import result_dtype
 from hybridc.runtime.ops.ternary_rows import quarter, unpack_rows
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ SMALLEST = 1e-5
 
 
 class _StraightThrough(torch.autograd.Function):
-    """`made` in the forward; the gradient is that of the value which it was made of."""
-
     @staticmethod
     def forward(ctx, value, made):
         return made
@@ -30,6 +29,21 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad, None
+
+
+def straight_through(value: Tensor, made: Tensor) -> Tensor:
+    """`made` in the forward; the gradient is that of the value which it was made of."""
+    return _StraightThrough.apply(value, made)
+
+
+def _inverse(means: Tensor) -> Tensor:
+    """fp32, 1 over mean magnitudes."""
+    return 1.0 / means.float().clamp(min=SMALLEST)
+
+
+def _levels(weight: Tensor, many: Tensor) -> Tensor:
+    """fp32 -1, 0 and 1, the nearest to weights times `many`."""
+    return (weight.float() * many).round_().clamp_(-1, 1)
 
 
 @torch.no_grad()
@@ -47,7 +61,7 @@ def inverse_scales(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGr
         both = torch.stack((sums, counts))
         distributed.all_reduce(both, group=group)
         sums, counts = both
-    return 1.0 / (sums / counts.clamp(min=1)).float().clamp(min=SMALLEST)
+    return _inverse(sums / counts.clamp(min=1))
 
 
 @torch.no_grad()
@@ -57,7 +71,7 @@ def ternary_levels(
     """weight [out, in] -> int8 [out, in] of -1, 0 and 1, and fp32 [parts], the scales that go with them."""
     many = inverse_scales(weight, parts, group)
     shards = weight.split(parts or weight.shape[0])
-    levels = [(w.float() * m).round_().clamp_(-1, 1).to(torch.int8) for w, m in zip(shards, many, strict=True)]
+    levels = [_levels(w, m).to(torch.int8) for w, m in zip(shards, many, strict=True)]
     return torch.cat(levels) if len(levels) > 1 else levels[0], 1.0 / many
 
 
@@ -69,9 +83,17 @@ def ternary(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | N
     """
     many = inverse_scales(weight, parts, group)
     shards = weight.detach().split(parts or weight.shape[0])
-    levels = [((w.float() * m).round_().clamp_(-1, 1) / m).to(w.dtype) for w, m in zip(shards, many, strict=True)]
-    made = torch.cat(levels) if len(levels) > 1 else levels[0]
-    return _StraightThrough.apply(weight, made)
+    levels = [(_levels(w, m) / m).to(w.dtype) for w, m in zip(shards, many, strict=True)]
+    return straight_through(weight, torch.cat(levels) if len(levels) > 1 else levels[0])
+
+
+def ternary_experts(weight: Tensor) -> Tensor:
+    """`ternary` of each expert's weight, all at once: [E, out, in] -> [E, out, in]."""
+    with torch.no_grad():
+        sums = weight.abs().sum((1, 2), keepdim=True, dtype=torch.float64)
+        many = _inverse(sums / max(1, weight.shape[1:].numel()))
+        made = (_levels(weight, many) / many).to(weight.dtype)
+    return straight_through(weight, made)
 
 
 @torch.no_grad()
@@ -90,7 +112,7 @@ def eight_bits(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
     """Each token's channels on 256 levels between -128/127 and 1 times its largest; the gradient passes unchanged.
     `group` as in `token_levels`."""
     levels, scale = token_levels(x, group)
-    return _StraightThrough.apply(x, (levels * scale).to(x.dtype))
+    return straight_through(x, (levels * scale).to(x.dtype))
 
 
 class BitInput:
@@ -191,9 +213,8 @@ class PackedBitLinear(PackedWeight):
         group = self.input_group(x)
         levels, scale = x.levels if isinstance(x, BitInput) else token_levels(x, group)
         value = x.value if isinstance(x, BitInput) else x
-        kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        with torch.autocast(kind, enabled=False):
+        dtype = result_dtype(value)
+        with torch.autocast(x.device.type, enabled=False):
             y = _PackedProduct.apply(value, levels, scale, self.weight, self.row_scales(), self.parts)
             return (y if self.bias is None else y + self.bias.float()).to(dtype)
 

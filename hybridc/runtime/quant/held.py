@@ -1,18 +1,15 @@
-"""Weights in FP8: how they are stored, and that they are quantized once for each time that they change."""
+"""Weights in FP8: how they are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hybridc.runtime.quant.elements import ELEMENTS
 from hybridc.runtime.quant.scaling import Quantized, Scaling
-from hybridc.runtime.versions import version_of
 
-T = TypeVar("T")
 FORMATS = frozenset(e.dtype for e in ELEMENTS.values())
 
 
@@ -38,35 +35,10 @@ class EncodedWeight(NamedTuple):
         return [t for t in self if t is not None]
 
 
-class Held(Generic[T]):
-    """What is made of parameters, kept until these are written, replaced or moved."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[object, bool, T]] = {}
-
-    def __call__(self, tensors: Sequence[Tensor], make: Callable[[], T], *, index: int = 0, turned: bool = True) -> T:
-        """What `make` gives for these tensors. `index` tells parameters apart; what was made without the `turned`
-        layout is made again where that is wanted."""
-        state = tuple(version_of(t) for t in tensors)
-        kept = self._kept.get(index)
-        if kept is not None and kept[0] == state and (kept[1] or not turned):
-            return kept[2]
-        with torch.no_grad():
-            made = make()
-        self._kept[index] = (state, turned, made)
-        return made
-
-
 def restored(data: Tensor, scale: Tensor, scaling: Scaling) -> Quantized:
     """Stored data and scales as a quantized matrix, filled up to whole blocks."""
     padded = scaling.pad(data.detach().view(torch.uint8)).view(data.dtype)
     return Quantized(padded, scale, scaling, (data.shape[0], data.shape[1]))
-
-
-def result_dtype(x: Tensor) -> torch.dtype:
-    """A product's: x's, or autocast's where that is on."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def gradient_dtype(weight: Tensor) -> torch.dtype:

@@ -11,9 +11,11 @@ from torch.autograd.function import once_differentiable
 
 from hybridc.runtime.errors import UsageError
 from hybridc.runtime.init import zeros
-from hybridc.runtime.quant.held import EncodedWeight, Held, gradient_dtype, restored, result_dtype
+from hybridc.runtime.ops.autocast import result_dtype
+from hybridc.runtime.quant.held import EncodedWeight, gradient_dtype, restored
 from hybridc.runtime.quant.recipes import Recipe, recipe
 from hybridc.runtime.quant.scaling import Quantized, largest, quantize, scaled_mm
+from hybridc.runtime.versions import Held
 
 
 class FP8Input:

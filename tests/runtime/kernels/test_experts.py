@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from hybridc.runtime import gpu, ops
 from hybridc.runtime.errors import UsageError
-from hybridc.runtime.kernels import experts_fp8, grouped_gemm
+from hybridc.runtime.kernels import fp8_linear, grouped_gemm
 from hybridc.runtime.kernels.experts import Experts
 from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.ops.bit_linear import BitProduct, token_levels
@@ -260,6 +260,6 @@ def test_what_there_is_not(monkeypatch):
     with pytest.raises(TypeError, match="a product of experts in NoneType with an input of FP8Input"):
         pair(5)[1](FP8Input(x, "row"), weights, ids)
     _, ours = pair(5, products=(fp8("row"), None))
-    monkeypatch.setattr(experts_fp8, "capability", lambda device: 80)
+    monkeypatch.setattr(fp8_linear, "capability", lambda device: 80)
     with pytest.raises(UsageError, match=r"experts in FP8 do not run on a device of compute capability 8\.0"):
         ours(x, weights, ids)

@@ -23,7 +23,7 @@ from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.quant.linear import FP8Input
 from hybridc.runtime.quant.recipes import Recipe as OurRecipe
 from hybridc.runtime.quant.recipes import recipe as ours
-from hybridc.runtime.versions import version_of
+from hybridc.runtime.versions import Held
 
 FORMATS = {"e4m3": Format.E4M3, "e5m2": Format.HYBRID}
 """By the element format of gradients; the forward's operands are E4M3 in both."""
@@ -76,7 +76,7 @@ class FP8Product(nn.Module):
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__()
         self.name, self.recipe, self.rows = name, recipe(name, **options), ROWS[name]
-        self._held: tuple[tuple[object, ...], bool] | None = None
+        self._held: Held[None] = Held()
 
     @classmethod
     def of(cls, product: nn.Module | None) -> FP8Product | None:
@@ -103,13 +103,9 @@ class FP8Product(nn.Module):
 
         Weights that were quantized for a forward alone serve no backward, and are made anew for the first that has one.
         """
-        backward = torch.is_grad_enabled() and x.requires_grad
-        state = version_of(weight)
-        if self._held is not None and self._held[0] == state and (self._held[1] or not backward):
-            return False
-        self._held = (state, backward)
-        module._fp8_workspaces.clear()
-        return True
+        before, backward = self._held.made, torch.is_grad_enabled() and x.requires_grad
+        self._held((weight,), module._fp8_workspaces.clear, turned=backward)
+        return self._held.made > before
 
     def extra_repr(self) -> str:
         """The recipe's name, for print(net)."""
