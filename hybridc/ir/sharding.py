@@ -78,6 +78,11 @@ def tokenwise(operands: int, *, additive: bool) -> tuple[Rule, ...]:
     return tuple(Rule("", (place,) * operands, place) for place in places)
 
 
+def whole_tokens(operands: int) -> tuple[Rule, ...]:
+    """The rules of an op that each rank computes as a whole, on all tokens."""
+    return tuple(Rule("", (place,) * operands, place) for place in (REDUCED, REPLICATED))
+
+
 CUT = Rule("cut", (REDUCED,), PARTIAL)
 """An op that reads whole tokens by some of its rows, and adds up over the columns of its last projection (Shoeybi et
 al., 2019)."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit
 from hybridc.ir.kernels import Kernel
-from hybridc.ir.sharding import CUT, Cut, Rule, Sharded, tokenwise
+from hybridc.ir.sharding import CUT, Cut, Rule, Sharded, tokenwise, whole_tokens
 from hybridc.ir.types import TensorType
 
 Widths = tuple[int, ...]
@@ -178,6 +178,8 @@ class Op:
         """How the op lies on `ranks` tensor-parallel ranks: those that can be cut are, others act on tokens."""
         if self.sharded(CUT.name, ins, ranks) is not None:
             return (CUT,)
+        if self.cache(ins, 1):
+            return whole_tokens(len(ins))
         return tokenwise(len(ins), additive=self.additive)
 
     def kernels(self, ins: Widths) -> tuple[Kernel, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 from hybridc.ir.attrs import Choice, Float, Int, attr
@@ -65,22 +66,21 @@ class Redistribute(Op):
             dims = {"dim": before.dim, "into": self.dim}
         elif move in ("all_reduce", "copy"):
             dims = {}
-        return Collective(move, back, self.axis, self.to, sends, sends_back, **dims)
+        return COLLECTIVES[move](self.axis, self.to, back, sends, sends_back, **dims)
 
 
-@op("collective")
+@dataclasses.dataclass(frozen=True)
 class Collective(Op):
-    """A move of a value over a mesh axis, and the move of its gradient back, with the bytes that a rank sends for each
-    token."""
+    """A move of a value over a mesh axis, and the move of its gradient `back`. `sends` are the bytes that a rank sends
+    for each token, `sends_back` those of the gradient."""
 
     inserted: ClassVar[bool] = True
 
-    move: str = attr(Choice(("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "slice", "copy")), doc="move")
-    back: str = attr(Choice(tuple(sorted({b for _, b in MOVES.values()}))), doc="move of the gradient")
     axis: str = attr(Choice(AXES), doc="mesh axis")
     to: str = attr(Choice(KINDS), doc="where the value is then")
-    sends: float = attr(Float(0.0), doc="bytes that a rank sends for each token")
-    sends_back: float = attr(Float(0.0), doc="bytes that it sends in the backward")
+    back: str = attr(Choice(tuple(sorted({b for _, b in MOVES.values()}))), doc="move of the gradient")
+    sends: float = attr(Float(0.0), 0.0, doc="bytes that a rank sends for each token")
+    sends_back: float = attr(Float(0.0), 0.0, doc="bytes that it sends in the backward")
     dim: int = attr(Int(0), 1, doc="the dim that is split, before or after")
     into: int = attr(Int(0), 0, doc="the dim that is split after an all_to_all")
 
@@ -88,7 +88,7 @@ class Collective(Op):
         """Where the value is then."""
         if self.to != "split":
             return {"partial": PARTIAL, "reduced": REDUCED}.get(self.to, REPLICATED)
-        return split(self.into if self.move == "all_to_all" else self.dim)
+        return split(self.into or self.dim)
 
     def result(self, operands: tuple[TensorType, ...]) -> TensorType:
         return operands[0].at(self.axis, self.place())
@@ -97,12 +97,45 @@ class Collective(Op):
         return 0.0
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
+        options: dict[str, object] = {"dim": self.dim} if self.dim != 1 or self.into else {}
+        if self.into:
+            options["into"] = self.into
         usual = {"all_gather": "reduce_scatter", "all_reduce": "copy", "slice": "all_gather", "copy": "all_reduce"}
-        options: dict[str, object] = {}
-        if self.dim != 1:
-            options["dim"] = self.dim
-        if self.move == "all_to_all":
-            options = {"dim": self.dim, "into": self.into}
-        if self.back != usual.get(self.move, self.back):
+        if self.back != usual.get(self.kind, self.back):
             options["back"] = quote(self.back)
-        return Code(call(f"ctx.{self.axis}.{self.move}", args[0].text, **options), ATOM)
+        return Code(call(f"ctx.{self.axis}.{self.kind}", args[0].text, **options), ATOM)
+
+
+@op("all_gather")
+class AllGather(Collective):
+    """The ranks' parts, one behind the other, on each of them."""
+
+
+@op("reduce_scatter")
+class ReduceScatter(Collective):
+    """Each rank's part of the sum of what they have."""
+
+
+@op("all_reduce")
+class AllReduce(Collective):
+    """The sum of what the ranks have, on each of them."""
+
+
+@op("all_to_all")
+class AllToAll(Collective):
+    """Parts of one dim to parts of another."""
+
+
+@op("slice")
+class Slice(Collective):
+    """Each rank's part of what all have."""
+
+
+@op("copy")
+class Copy(Collective):
+    """What each rank has, as it is; only its gradient is moved."""
+
+
+COLLECTIVES: dict[str, type[Collective]] = {
+    c.kind: c for c in (AllGather, ReduceScatter, AllReduce, AllToAll, Slice, Copy)
+}

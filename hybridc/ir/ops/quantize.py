@@ -8,8 +8,7 @@ from hybridc.ir.attrs import Choice, attr
 from hybridc.ir.emit import ATOM, Code, Emit, call
 from hybridc.ir.formats import OPTIONS, RECIPES, Format
 from hybridc.ir.ops.base import Op, Widths, op
-from hybridc.ir.places import REDUCED, REPLICATED
-from hybridc.ir.sharding import Rule
+from hybridc.ir.sharding import Rule, whole_tokens
 
 
 @op("quantize")
@@ -40,7 +39,7 @@ class Quantize(Op):
 
     def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
         """On whole tokens and all of them, since a recipe may take its scale from all."""
-        return tuple(Rule("", (place,), place) for place in (REDUCED, REPLICATED))
+        return whole_tokens(1)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         if self.format == "bitnet":
