@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from hybridc.codegen.torch_code import emitted_axes
 from hybridc.ir.emit import lit
 from hybridc.ir.graph import Module
 from hybridc.version import VERSION
 
-AXES = ("pp", "dp", "tp")
-"""The axes over which modules are emitted."""
-
 
 def parallel_files(module: Module, digest: str) -> dict[str, str]:
     """`parallel.py` by its name, where a mesh has more ranks than one."""
-    sizes = {axis: module.axis(axis) for axis in AXES if module.axis(axis) > 1}
+    sizes = emitted_axes(module)
     if not sizes:
         return {}
     shown = ", ".join(f"{a.name} = {a.form}" for a in module.mesh if a.name in sizes)
-    mesh = ", ".join(f'"{name}": {size}' for name, size in sizes.items())
     imports = ["from hybridc.runtime.parallel.agree import agree", "from hybridc.runtime.parallel.mesh import Mesh"]
-    steps = ["    mesh = Mesh.of(mesh, MESH)", "    agree(SPEC, mesh)"]
+    steps = ["    mesh = Mesh.of(mesh, model.MESH)", "    agree(SPEC, mesh)"]
     imports.append("from hybridc.runtime.parallel.place import place")
     steps.append("    place(model, mesh)")
     steps.append("    return model")
@@ -27,7 +24,6 @@ def parallel_files(module: Module, digest: str) -> dict[str, str]:
         "",
         *imports,
         "",
-        f"MESH = {{{mesh}}}",
         f"SPEC = {lit(digest[:12])}",
         "",
         "",

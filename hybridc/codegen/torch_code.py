@@ -315,7 +315,7 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
     if uses_x0:
         layer = "x = layer(x, x0, ctx, ctx.state(i))"
     given = "attention_mask=attention_mask, seq=seq, positions=positions, cache=cache"
-    if any(module.axis(axis) > 1 for axis in ("dp", "tp")):
+    if emitted_axes(module):
         given += ", mesh=self.mesh"
     ctx = ", ctx" if module.axis("tp") > 1 else ""
     output = "output_of(self.head, x, labels)" if fused_loss else f"output(self.head(x{ctx}), labels)"
@@ -330,12 +330,20 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
         f"    return ctx.{output}",
     ]
     sections = [init, forward]
+    if sizes := emitted_axes(module):
+        shown = ", ".join(f"{quote(name)}: {size}" for name, size in sizes.items())
+        sections.insert(0, [f"MESH = {{{shown}}}"])
     if tied:
-        sections.insert(1, ["def tie_weights(self):", *(f"    self.{a} = self.{b}" for a, b in tied)])
+        sections.insert(-1, ["def tie_weights(self):", *(f"    self.{a} = self.{b}" for a, b in tied)])
     doc = f"{module.name}: {fold([shared[layer.block].name for layer in module.layers])}"
     if len(doc) > 200:
         doc = f"{module.name}: {len(module.layers)} layers"
     return _class("Model", [doc], sections, "LanguageModel")
+
+
+def emitted_axes(module: Module) -> dict[str, int]:
+    """The axes of more than one rank that a module is emitted for."""
+    return {axis: module.axis(axis) for axis in ("pp", "dp", "tp") if module.axis(axis) > 1}
 
 
 def _tied(module: Module) -> list[tuple[str, str]]:

@@ -273,9 +273,9 @@ SPEC_CODES: dict[str, Code] = {
         "",
     ),
     "HYB220": Code(
-        "mesh is not emitted",
-        "The mesh has been checked against the model, and this version emits the serial module.",
-        "",
+        "mesh axis is not emitted",
+        "The axis has been checked against the model, and this version emits modules for pp, dp and tp alone.",
+        "mesh { cp = 2 }",
     ),
     # --- selectors and precision -----------------------------------------------------------------------------------
     "HYB301": Code(

@@ -25,7 +25,25 @@ class LanguageModel(nn.Module):
     """What an emitted `Model` inherits. It has `embed`, `layers` and `head`."""
 
     layers: nn.ModuleList
-    mesh: Mesh = SERIAL
+    MESH: Mapping[str, int] = {}
+    """Axes of the mesh that it is emitted for, with their sizes."""
+    _mesh: Mesh | None = None
+
+    @property
+    def mesh(self) -> Mesh:
+        """Where this rank is. Raises UsageError for a model of a mesh that has not been put on it."""
+        if self._mesh is None:
+            if self.MESH:
+                shown = ", ".join(f"{axis} = {size}" for axis, size in self.MESH.items())
+                raise UsageError(
+                    f"the model is one rank's of {shown}", "put it on its mesh with `shard` of its package"
+                )
+            return SERIAL
+        return self._mesh
+
+    @mesh.setter
+    def mesh(self, mesh: Mesh) -> None:
+        self._mesh = mesh
 
     def shards(self) -> dict[str, Shard]:
         """Which part of each parameter a tensor-parallel rank has, by the parameter's name; those that are left out are

@@ -218,7 +218,7 @@ def test_warning(text, code):
 
 
 COMPILED = [
-    (spec(tail="mesh { dp = 2 }"), "HYB220", "warning"),
+    (spec(tail="mesh { cp = 2 }"), "HYB220", "warning"),
     (spec(tail="precision { bf16 on layers[0].swiglu }"), "HYB305", "warning"),
     (spec(extra="mtp = A"), "HYB212", "error"),
     (

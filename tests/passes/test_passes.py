@@ -76,7 +76,7 @@ def test_numbers_do_not_change_without_the_optional_passes():
     assert torch.equal(one, two)
 
 
-NAMES = [*(name for name, _ in PASSES), "precision", "layout", "collectives"]
+NAMES = [*(name for name, _ in PASSES), "precision"]
 
 
 def test_print_after_and_timings():
