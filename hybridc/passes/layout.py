@@ -15,6 +15,10 @@ from hybridc.passes.simplify import simplify
 NOMINAL_TOKENS = 8192
 """Tokens of a micro-batch over which the sums of whole parameters' gradients are spread."""
 
+KEPT = 256
+"""States that are followed at each op, the cheapest ones. Blocks of hybrids have some dozens; one with many values at a
+time has exponentially many."""
+
 Available = tuple[tuple[str, tuple[Place, ...]], ...]
 """The places at which values that are still to be read are there, by their names."""
 
@@ -91,7 +95,7 @@ class _Solver:
             for available, step in states.items():
                 for rule in rules:
                     self._apply(node, rule, dict(available), step, {v for v, at in last.items() if at > n}, reached)
-            states = reached
+            states = dict(sorted(reached.items(), key=lambda pair: pair[1].cost)[:KEPT])
         ends = []
         for available, step in states.items():
             source, cost = self._nearest(self.block.result, dict(available)[self.block.result], self.target)

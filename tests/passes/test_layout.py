@@ -177,3 +177,11 @@ def test_no_choice_is_cheaper(body, ranks):
     laid = layout(meshed, Sink())
     assert paid(laid.blocks[0], ranks) == pytest.approx(cheapest(serial.blocks[0], ranks))
     assert not any(n.op.kind == "redistribute" for n in collectives(laid, Sink()).blocks[0].nodes)
+
+
+def test_many_values_at_a_time():
+    """A block whose values are all alive at once, of which all combinations of places would be 3 ** 40."""
+    values = [f"t{n}" for n in range(40)]
+    lines = [f"{value} = x >> scale(1.{n + 1})" for n, value in enumerate(values)]
+    made = model("\n".join([*lines, f"x += {' + '.join(values)}"]))
+    assert not moved(made.blocks[0])
