@@ -15,7 +15,7 @@ from hybridc.passes.simplify import simplify
 NOMINAL_TOKENS = 8192
 """Tokens of a micro-batch over which the sums of whole parameters' gradients are spread."""
 
-KEPT = 256
+KEPT = 64
 """States that are followed at each op, the cheapest ones. Blocks of hybrids have some dozens; one with many values at a
 time has exponentially many."""
 
