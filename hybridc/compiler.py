@@ -28,6 +28,7 @@ from hybridc.passes.precision import assign
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,17 @@ class Compiled:
         if init and not net.MESH:
             net.init_weights(seed)
         return net  # type: ignore[no-any-return]
+
+    def shard(self, net: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        """Puts a model that `load` has made on its mesh, as `shard` of the package's parallel.py does. Its weights are
+        filled afterwards, by `init_weights` or `load_whole_state_dict`. Raises UsageError for another mesh than that it
+        was compiled for."""
+        from hybridc.codegen.loader import load_source
+
+        if "parallel.py" not in self.source:
+            return net
+        made: nn.Module = load_source(f"{self.ir.name}_parallel", self.source["parallel.py"]).shard(net, mesh)
+        return made
 
     def skeleton(self) -> nn.Module:
         """The emitted `Model` on the meta device: what weights are loaded into, without memory of its own."""
