@@ -5,6 +5,8 @@ Names, signatures, parameters and results are those of the functions and modules
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
 from hybridc.runtime.kernels.bit_linear import BitInput, BitLinear, BitProduct, PackedBitLinear
@@ -13,10 +15,10 @@ from hybridc.runtime.kernels.cross_entropy import linear_cross_entropy as _linea
 from hybridc.runtime.kernels.delta_rule import gated_delta_rule
 from hybridc.runtime.kernels.experts import Experts
 from hybridc.runtime.kernels.fp8_linear import FP8Input, FP8Linear, FP8Product
-from hybridc.runtime.kernels.lightning_attention import lightning_attention
 from hybridc.runtime.kernels.selective_scan import selective_scan
 from hybridc.runtime.kernels.ssd import ssd
 from hybridc.runtime.ops.autocast import result_dtype
+from hybridc.runtime.ops.lightning_attention import lightning_attention as _lightning_attention
 
 __all__ = [
     "BitInput",
@@ -34,6 +36,8 @@ __all__ = [
     "selective_scan",
     "ssd",
 ]
+
+lightning_attention = partial(_lightning_attention, scan=ssd)
 
 
 def linear_cross_entropy(

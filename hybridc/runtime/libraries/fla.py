@@ -6,7 +6,8 @@ state of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -54,20 +55,7 @@ def gated_delta_rule(
         rule = fused_recurrent_gated_delta_rule if stepped else chunk_gated_delta_rule
     else:
         rule = fused_recurrent_kda if stepped else chunk_kda
-    y, last = rule(
-        q,
-        k,
-        v,
-        g=g.float(),
-        beta=beta.float(),
-        initial_state=None if state is None else state.ssm,
-        output_final_state=state is not None,
-        use_qk_l2norm_in_kernel=True,
-        cu_seqlens=offsets(ctx, torch.int64, v.device),
-    )
-    if state is not None:
-        state.keep_ssm(last)
-    return y
+    return _ruled(rule, q, k, v, ctx, state, g=g.float(), beta=beta.float(), use_qk_l2norm_in_kernel=True)
 
 
 @without_autocast
@@ -83,16 +71,27 @@ def lightning_attention(
     rule = fused_recurrent_simple_gla if stepped else chunk_simple_gla
     # given as one a head, steep slopes overflow in a last chunk that is not full (0.6.0)
     decays = {"g_gamma": -slopes} if stepped else {"g": (-slopes).expand(v.shape[:3])}
+    return _ruled(rule, q, k, v, ctx, state, **decays, scale=1.0, state_v_first=True)
+
+
+def _ruled(
+    rule: Callable[..., Any],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ctx: Context,
+    state: MambaState | ScanState | None,
+    **options: Any,
+) -> Tensor:
+    """One of fla's rules over the documents, from the states that a cache entry has, which then holds the last ones."""
     y, last = rule(
         q,
         k,
         v,
-        **decays,
-        scale=1.0,
         initial_state=None if state is None else state.ssm,
         output_final_state=state is not None,
-        state_v_first=True,
         cu_seqlens=offsets(ctx, torch.int64, v.device),
+        **options,
     )
     if state is not None:
         state.keep_ssm(last)

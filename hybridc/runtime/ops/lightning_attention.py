@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,13 +22,21 @@ def alibi_slopes(heads: int, scale: float, device: torch.device) -> Tensor:
 
 
 def lightning_attention(
-    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, ctx: Context, state: ScanState | None = None, *, chunk: int = 64
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slopes: Tensor,
+    ctx: Context,
+    state: ScanState | None = None,
+    *,
+    chunk: int = 64,
+    scan: Callable[..., Any] = ssd,
 ) -> Tensor:
     """y_t = q_t Σ over s <= t of exp(-slope (t - s)) k_s v_sᵀ, for each head and document (MiniMax-01, 2025).
 
     q, k and v [B, S, heads, head_dim], slopes [heads] -> [B, S, heads, head_dim] in v's dtype, fp32 inside. This is
-    Mamba-2's recurrence with time steps of 1, whose chunked form is used.
+    Mamba-2's recurrence with time steps of 1, whose chunked form is used: `scan`, in torch or in Triton.
     """
     steps = torch.ones(v.shape[:3], dtype=torch.float32, device=v.device)
-    y = ssd(v, steps, -slopes, k, q, None, ctx, state, chunk=chunk)
-    return y  # type: ignore[return-value]
+    y: Tensor = scan(v, steps, -slopes, k, q, None, ctx, state, chunk=chunk)
+    return y

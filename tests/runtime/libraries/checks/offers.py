@@ -14,8 +14,12 @@ from hybridc.runtime.libraries import fla
 OFFERS = [o for name in ("mamba_ssm", "causal_conv1d", "fla", "flash_attn") for o in BACKENDS[name].offers.values()]
 
 
+HOW = ("chunk", "scan")
+"""Arguments that say how an op is computed."""
+
+
 def arguments(function):
-    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values() if p.name != "chunk"]
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values() if p.name not in HOW]
 
 
 @pytest.mark.parametrize("offer", OFFERS, ids=lambda o: o.text)
