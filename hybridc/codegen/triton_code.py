@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from hybridc.codegen.triton.derive import Pair, pair
 from hybridc.codegen.triton.group import Group, Router
 from hybridc.codegen.triton.groups import GROUPS, ROUTERS, derived
-from hybridc.codegen.triton.kernel_code import accesses, filled, kernel
+from hybridc.codegen.triton.kernel_code import accesses, kernel
 from hybridc.codegen.triton.program import Program
 from hybridc.codegen.triton.router_code import LIMIT, NUMBERS, router
 from hybridc.codegen.triton.share import shared
 from hybridc.codegen.triton.wrapper_code import fit, wrapper
-from hybridc.ir.emit import call, lit, quote
+from hybridc.ir.emit import call, filled, lit, quote
 
 SHARED = re.compile(
     r"\b(add_columns|at_least|at_most|e4m3_factor|form|int8_factor|load_pairs|magnitude|Rows|store_pairs|tanh|tile"

@@ -4,7 +4,7 @@ classes."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -180,22 +180,29 @@ def broken(line: str, width: int = 104) -> list[str]:
     if len(line) <= width or not _closes_at_end(rest):
         return [line]
     inside = f"    {rest[:-1]}"
-    rows = [inside] if len(inside) <= width else [f"    {row}" for row in _filled(rest[:-1], width - 4)]
+    rows = [inside] if len(inside) <= width else [f"    {row}" for row in filled(_arguments(rest[:-1]), width - 4)]
     return [f"{head}(" + (f"  # {comment}" if comment else ""), *rows, ")"]
 
 
-def _filled(text: str, width: int) -> list[str]:
+def filled(items: Iterable[str], width: int) -> list[str]:
     """Arguments on as few lines as hold them, each with its comma."""
-    rows, depth, start = [""], 0, 0
+    rows = [""]
+    for item in items:
+        piece = f"{item},"
+        if rows[-1] and len(rows[-1]) + 1 + len(piece) > width:
+            rows.append("")
+        rows[-1] += (" " if rows[-1] else "") + piece
+    return rows
+
+
+def _arguments(text: str) -> Iterator[str]:
+    """What commas outside of brackets divide."""
+    depth, start = 0, 0
     for n, character in enumerate(f"{text},"):
         depth += (character in "([{") - (character in ")]}")
         if character == "," and not depth:
-            piece = f"{text[start:n].strip()},"
-            if rows[-1] and len(rows[-1]) + 1 + len(piece) > width:
-                rows.append("")
-            rows[-1] += (" " if rows[-1] else "") + piece
+            yield text[start:n].strip()
             start = n + 1
-    return rows
 
 
 def _closes_at_end(rest: str) -> bool:

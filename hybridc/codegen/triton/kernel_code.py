@@ -13,6 +13,7 @@ from hybridc.codegen.triton.functions import WIDTH as ALL
 from hybridc.codegen.triton.functions import cast, rsqrt, symbol
 from hybridc.codegen.triton.group import BLOCK
 from hybridc.codegen.triton.program import FULL, ROW, VECTOR, Access, Program, Statement, Store, names, rank
+from hybridc.ir.emit import filled
 
 LINE = 116
 """Lines are kept to about this many columns."""
@@ -60,7 +61,8 @@ def kernel(program: Program) -> str:
 def framed(name: str, doc: str, arguments: list[str], constants: Iterable[str], body: Iterable[str]) -> str:
     """A kernel's definition around its body."""
     fixed = [f"{c}: tl.constexpr" for c in ("WIDTH", *constants, "ROWS", "BLOCK")]
-    lines = ["@triton.jit", f"def {name}(", *(f"    {line}" for line in filled([*arguments, *fixed])), "):"]
+    taken = filled([*arguments, *fixed], LINE - 4)
+    lines = ["@triton.jit", f"def {name}(", *(f"    {line}" for line in taken), "):"]
     return "\n".join([*lines, f'    """{doc}"""', *(f"    {line}" for line in body)])
 
 
@@ -283,13 +285,3 @@ class _Kernel:
 
 def _column(part: int) -> str:
     return "col" if part == 0 else "WIDTH + col" if part == 1 else f"{part} * WIDTH + col"
-
-
-def filled(items: list[str], width: int = LINE - 4) -> list[str]:
-    """Arguments on lines that are filled, a comma behind each."""
-    rows = [""]
-    for item in items:
-        if rows[-1] and len(rows[-1]) + len(item) + 2 > width:
-            rows.append("")
-        rows[-1] += (" " if rows[-1] else "") + f"{item},"
-    return rows

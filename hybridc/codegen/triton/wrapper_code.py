@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from hybridc.codegen.triton.derive import Pair
 from hybridc.codegen.triton.group import BLOCK, Group, Input, Output
-from hybridc.codegen.triton.kernel_code import accesses, filled, widest
+from hybridc.codegen.triton.kernel_code import accesses, widest
 from hybridc.codegen.triton.program import Access, Program
-from hybridc.ir.emit import call
+from hybridc.ir.emit import call, filled
 
 DTYPES = {"e4m3_block": "torch.float8_e4m3fn", "e4m3_row": "torch.float8_e4m3fn", "int8_row": "torch.int8"}
 BLOCKS = f"triton.cdiv(width, {BLOCK})"
