@@ -87,8 +87,6 @@ PACKAGES = (
 PACKAGE_OF = {"fla-core": "flash-linear-attention"}
 """Names of packages here, where those are not what pip calls them."""
 
-CUDA_TARGETS = {"cuda:sm80": (8, 0), "cuda:sm90": (9, 0), "cuda:sm100": (10, 0)}
-
 _TORCH = (
     "import json, torch;"
     "c = torch.cuda;"
@@ -274,16 +272,19 @@ def why(outcome: Outcome) -> tuple[str, bool]:
 
 def _targets(working: set[str], devices: Sequence[Device]) -> tuple[Target, ...]:
     """The targets; code for a GPU can be emitted without one."""
+    from hybridc.ir.backends import TARGETS, capability
+
     runs = "torch" in working
-    out = [Target("cpu", runs, "" if runs else "torch is missing or broken")]
-    for name, capability in CUDA_TARGETS.items():
-        fit = [d.name for d in devices if d.capability >= capability and d.capability[0] == capability[0]]
-        if fit:
+    out = []
+    for name in TARGETS:
+        major, minor = divmod(capability(name), 10)
+        fit = [d.name for d in devices if d.capability[0] == major and d.capability[1] >= minor]
+        if not major:
+            out.append(Target(name, runs, "" if runs else "torch is missing or broken"))
+        elif fit:
             out.append(Target(name, True, fit[0]))
         else:
-            out.append(
-                Target(name, False, f"emit only: no device of compute capability {capability[0]}.{capability[1]}")
-            )
+            out.append(Target(name, False, f"emit only: no device of compute capability {major}.{minor}"))
     return tuple(out)
 
 

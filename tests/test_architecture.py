@@ -20,7 +20,7 @@ ALLOWED = {
     "passes": {"diagnostics", "ir"},
     "codegen": {"diagnostics", "ir", "passes", "version"},
     "runtime": set(),
-    "ahead": {"codegen", "diagnostics", "runtime"},
+    "ahead": {"codegen", "diagnostics", "ir", "runtime"},
     "compiler": {"codegen", "diagnostics", "frontend", "ir", "passes", "report", "runtime", "version"},
 }
 """What each part may import besides itself; the runtime also `hybridc.ir.types`. Parts above these are free."""

@@ -15,6 +15,7 @@ from typing import Any
 from hybridc.codegen.cubin import SHARED_LIMIT
 from hybridc.codegen.package import write_package
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.ir.backends import capability
 
 FOLDER = "cubins"
 """Where the binaries lie in a package."""
@@ -54,7 +55,7 @@ def add_kernels(folder: Path, target: str) -> list[Diagnostic]:
 
 def misfit(row: dict[str, Any], target: str) -> Diagnostic:
     """The warning for a kernel of the manifest that does not fit."""
-    limit, wrong = SHARED_LIMIT[int(target.removeprefix("cuda:sm"))], []
+    limit, wrong = SHARED_LIMIT[capability(target)], []
     help = "it runs, and waits for memory where it need not; widths that are multiples of 16 take fewer registers"
     if row["spills"]:
         wrong.append(f"{row['spills']:,} loads and stores of spilled registers, with {row['registers']} for a thread")

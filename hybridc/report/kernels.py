@@ -16,6 +16,7 @@ from hybridc.codegen.cubin import REGISTER_LIMIT, SHARED_LIMIT
 from hybridc.codegen.package import is_package
 from hybridc.console import canvas
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError
+from hybridc.ir.backends import capability
 
 SHOWN = {"tensor": "tensor", "global": "global"}
 """Groups of instructions that have a column, and its title."""
@@ -91,7 +92,7 @@ def render(found: Kernels, *, width: int = 120, color: bool = False) -> str:
         )
         table.add_row(f"  {_places(row['launched_in'])}", style="dim")
     console.print(table)
-    limit = SHARED_LIMIT[int(target.removeprefix("cuda:sm"))] / 1024
+    limit = SHARED_LIMIT[capability(target)] / 1024
     console.print(
         f"A thread may have {REGISTER_LIMIT} registers, a block {limit:.0f} KiB of shared memory. Instructions are "
         "those of tensor cores, of global memory, and all; manifest.json has more groups, types and constants."
