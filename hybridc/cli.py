@@ -94,6 +94,10 @@ def compile(
     seed: Annotated[
         int | None, typer.Option(min=0, help="With --as transformers: initial weights drawn from this seed.")
     ] = None,
+    stage_times: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With pp: JSON of milliseconds by block, by which stages are cut."),
+    ] = None,
 ) -> None:
     """Compile a spec to a package of readable PyTorch."""
     from hybridc.compiler import compile as compile_spec
@@ -120,6 +124,7 @@ def compile(
         include=include or (),
         print_after=console.split(print_after),
         out=lambda text: console.write(f"{text}\n"),
+        stage_times=console.read_times(stage_times),
     )
     console.show(compiled.warnings, compiled.sources)
     if time_passes:

@@ -24,6 +24,7 @@ from hybridc.passes.collectives import collectives
 from hybridc.passes.fuse import fuse
 from hybridc.passes.layout import layout
 from hybridc.passes.pipeline import Pass, Timing, run
+from hybridc.passes.pipeline_split import pipeline_split
 from hybridc.passes.precision import assign
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def analyse(
     out: Callable[[str], object] = print,
     target: str = "cpu",
     libraries: Sequence[str] = (),
+    stage_times: Mapping[str, float] | None = None,
 ) -> tuple[Module | None, tuple[Timing, ...]]:
     """Everything up to codegen: lowering, passes, precision rules, kernels for targets that run them. Mistakes go to
     `sink`; None where there are any."""
@@ -134,6 +136,8 @@ def analyse(
     later: list[tuple[str, Pass]] = [("precision", lambda m, s: assign(m, formats, s, apart))]
     if any(a.size > 1 for a in module.mesh) or {"layout", "collectives"} & set(print_after):
         later += [("layout", layout), ("collectives", collectives)]
+    if module.axis("pp") > 1 or "pipeline_split" in print_after:
+        later.append(("pipeline_split", lambda m, s: pipeline_split(m, s, stage_times)))
     module, more = run(typed, sink, later, passes=passes, print_after=print_after, out=out)
     timings += more
     wanted = target != "cpu" and (passes is None or "fuse" in passes)
@@ -169,13 +173,15 @@ def compile(
     include: Sequence[str | Path] = (),
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
+    stage_times: Mapping[str, float] | None = None,
 ) -> Compiled:
     """Compiles a spec (path, text, AST or built `Model`) for a target.
 
     `libraries` may be called by the emitted code, the first of them that can compute a part of an op before kernels of
     our own ("found" stands for those that are installed here). `mesh` and `params` override the spec's, `passes`
-    restricts the optional passes, `print_after` names passes whose IR goes to `out` ("all" for each). Raises
-    DiagnosticError with everything that is wrong. Imports no torch.
+    restricts the optional passes, `print_after` names passes whose IR goes to `out` ("all" for each). `stage_times` are
+    measured milliseconds of blocks by name, by which pipeline stages are cut. Raises DiagnosticError with everything
+    that is wrong. Imports no torch.
     """
     from hybridc.codegen.package import emit_package
     from hybridc.frontend.document import print_spec
@@ -186,7 +192,14 @@ def compile(
     named = known_libraries(libraries, target, sink)
     spec = override(spec, sink, params=params, mesh=mesh)
     module, timings = analyse(
-        spec, sink, passes=passes, print_after=print_after, out=out, target=target, libraries=named
+        spec,
+        sink,
+        passes=passes,
+        print_after=print_after,
+        out=out,
+        target=target,
+        libraries=named,
+        stage_times=stage_times,
     )
     sink.sort()
     sink.check()

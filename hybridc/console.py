@@ -21,7 +21,20 @@ FINE, SPEC_WRONG, COMMAND_WRONG, ENVIRONMENT_LACKS, INTERNAL = 0, 1, 2, 3, 70
 """Exit statuses. 130 is Ctrl-C."""
 
 COMMAND_CODES = frozenset(
-    {"HYB101", "HYB218", "HYB219", "HYB400", "HYB403", "HYB500", "HYB520", "HYB601", "HYB602", "HYB605", "HYB613"}
+    {
+        "HYB101",
+        "HYB218",
+        "HYB219",
+        "HYB400",
+        "HYB403",
+        "HYB500",
+        "HYB520",
+        "HYB601",
+        "HYB602",
+        "HYB605",
+        "HYB608",
+        "HYB613",
+    }
 )
 """Codes that are about the command line when they have no place in a file; so is all that is wrong in --mesh."""
 ENVIRONMENT_CODES = frozenset({"HYB404", "HYB604"})
@@ -173,6 +186,19 @@ def read_text(path: str) -> str:
         wrong(f"cannot read {path}: {error.strerror or error}")
     except UnicodeDecodeError as error:
         wrong(f"cannot read {path}: it is not UTF-8 text (byte {error.start})")
+
+
+def read_times(path: Path | None) -> dict[str, float] | None:
+    """The numbers by name of a JSON file. Ends the command where it is none."""
+    if path is None:
+        return None
+    try:
+        times = json.loads(read_text(str(path)))
+    except json.JSONDecodeError as error:
+        wrong(f"{path} is not JSON: {error}")
+    if not isinstance(times, dict):
+        wrong(f'{path} has no numbers by name: write for example {{"embed": 0.1, "A": 1.5, "head": 2}}')
+    return times
 
 
 def write_file(path: Path, text: str) -> None:

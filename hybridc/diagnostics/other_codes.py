@@ -95,6 +95,11 @@ OTHER_CODES: dict[str, Code] = {
         "A library that `--with` names computes no part of the model: the model has none of the parts that it offers, "
         "or the library cannot serve them as they are. `hybridc ops NAME` lists what each library offers.",
     ),
+    "HYB608": Code(
+        "stage times do not fit the model",
+        "`--stage-times` gives milliseconds of forward and backward for each block by its name in the IR, and for "
+        "`embed` and `head`: what `python -m hybridc.runtime.parallel.measure PACKAGE` writes.",
+    ),
     "HYB610": Code(
         "kernel spills or does not fit",
         "A kernel that the model launches, compiled for the target, needs more registers than a thread has, and spills "

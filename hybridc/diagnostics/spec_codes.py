@@ -263,13 +263,17 @@ SPEC_CODES: dict[str, Code] = {
         "mesh { ep = 4 }   # without experts",
     ),
     "HYB217": Code(
-        "stages and pp", "The stages that `|` cuts are a multiple of pp, and there are no more stages than layers.", ""
+        "stages and pp",
+        "The stages that `|` cuts are a multiple of those of the schedule: pp, or pp times the chunks of a rank. There "
+        "are no more stages than layers.",
+        "",
     ),
     "HYB218": Code("unknown mesh axis", "The axes are pp, dp, cp, tp and ep.", "mesh { sp = 2 }"),
     "HYB219": Code(
         "mesh axis has no such size",
-        "An axis has a size of 1 or more, or one of its forms: dp = fsdp(n) or replicate(n), cp = dynamic(a..b), ep = "
-        "hybrid(node=n, local=m), flat(n) or gather(n).",
+        "An axis has a size of 1 or more, or one of its forms: pp = interleaved(n, chunks=c), zero_bubble(n, chunks=c) "
+        "or zbv(n), dp = fsdp(n) or replicate(n), cp = dynamic(a..b), ep = hybrid(node=n, local=m), flat(n) or "
+        "gather(n).",
         "",
     ),
     "HYB220": Code(

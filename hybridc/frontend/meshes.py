@@ -9,7 +9,7 @@ from hybridc.frontend.scope import Failed, Report, Scope, integer
 from hybridc.ir.graph import MeshAxis
 
 FORMS: dict[str, tuple[str, ...]] = {
-    "pp": (),
+    "pp": ("interleaved", "zero_bubble", "zbv"),
     "dp": ("fsdp", "replicate"),
     "cp": ("dynamic",),
     "tp": (),
@@ -48,7 +48,10 @@ def _axis(axis: ast.Axis, scope: Scope, report: Report) -> MeshAxis:
         size = _form(value, scope, report)
     else:
         size = integer(value, scope, report)
-    return MeshAxis(axis.name, _positive(size, value.span, axis.name, report), print_expr(value), axis.span)
+    form = print_expr(value)
+    if axis.name == "pp" and isinstance(value, ast.Call):
+        form = _schedule(value, size, scope, report)
+    return MeshAxis(axis.name, _positive(size, value.span, axis.name, report), form, axis.span)
 
 
 def _positive(size: int, span: Span, name: str, report: Report) -> int:
@@ -57,9 +60,23 @@ def _positive(size: int, span: Span, name: str, report: Report) -> int:
     return size
 
 
+def _schedule(call: ast.Call, ranks: int, scope: Scope, report: Report) -> str:
+    """A pipeline's form with its numbers, which the pass that cuts stages and emitted code read."""
+    chunks = next((k.value for k in call.kwargs if k.name == "chunks"), None)
+    if chunks is None:
+        return f"{call.func}({ranks})"
+    count = _positive(integer(chunks, scope, report), chunks.span, "chunks", report)
+    return f"{call.func}({ranks}, chunks={count})"
+
+
 def _form(call: ast.Call, scope: Scope, report: Report) -> int:
     """Ranks of `fsdp(4)`, `dynamic(1..8)` (its largest size), `hybrid(node=2, local=4)` (their product)."""
     given = {k.name: k.value for k in call.kwargs}
+    if call.func in ("interleaved", "zero_bubble"):
+        if len(call.args) != 1 or set(given) != {"chunks"}:
+            help = f"write {call.func}(2, chunks=2)"
+            report.fail("HYB219", call.span, f"{call.func} takes a number of ranks and chunks", help)
+        return integer(call.args[0], scope, report)
     if call.func == "hybrid":
         if call.args or set(given) != {"node", "local"}:
             report.fail("HYB219", call.span, "hybrid takes node and local", "write hybrid(node=2, local=4)")

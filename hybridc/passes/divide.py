@@ -5,6 +5,7 @@ from __future__ import annotations
 from hybridc.diagnostics import NO_SPAN, Sink, Span
 from hybridc.ir.graph import Module
 from hybridc.ir.ops.base import Split
+from hybridc.ir.pipelines import schedule
 
 
 def divide(module: Module, sink: Sink) -> Module:
@@ -47,16 +48,11 @@ def _remedy(split: Split, ranks: int) -> str:
 
 
 def _stages(module: Module, span: Span, sink: Sink) -> None:
-    pp = module.axis("pp")
-    stages = module.layers[-1].stage + 1
-    if stages > 1 and any(a.name == "pp" for a in module.mesh) and stages % pp:
-        sink.report(
-            "HYB217",
-            span,
-            f"the layers are cut into {stages} stages for pp = {pp}",
-            f"use a multiple of {pp} stages, or pp = {stages}",
-        )
-    elif pp > len(module.layers):
-        sink.report(
-            "HYB217", span, f"pp = {pp} for {len(module.layers)} layers", f"use pp = {len(module.layers)} or less"
-        )
+    wanted, given = schedule(module).stages, module.layers[-1].stage + 1
+    of = f"pp = {module.axis('pp')}" if wanted == module.axis("pp") else f"{wanted} of the schedule"
+    if given > 1 and any(a.name == "pp" for a in module.mesh) and given % wanted:
+        label = f"the layers are cut into {given} stages for {of}"
+        sink.report("HYB217", span, label, f"use a multiple of {wanted} stages, or pp = {given}")
+    elif wanted > len(module.layers):
+        label = f"{of} for {len(module.layers)} layers"
+        sink.report("HYB217", span, label, f"use {len(module.layers)} stages or less")

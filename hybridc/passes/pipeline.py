@@ -25,10 +25,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 """Name and function of every pass, in the order in which they run."""
 
-LATER = ("precision", "layout", "collectives", "fuse")
+LATER = ("precision", "layout", "collectives", "pipeline_split", "fuse")
 """Passes behind these: selectors need types, layouts what is quantized, and kernels depend on formats."""
 
-REQUIRED = ("expand", "infer", "precision", "layout", "collectives")
+REQUIRED = ("expand", "infer", "precision", "layout", "collectives", "pipeline_split")
 """What codegen cannot do without."""
 
 
