@@ -151,7 +151,7 @@ def test_imports_from_include_folders(run: Run, tmp_path: Path) -> None:
 
 
 def test_stage_times_are_read_from_a_file(run: Run, spec: Path, tmp_path: Path) -> None:
-    (tmp_path / "times.json").write_text('{"embed": 0, "A": 1, "head": 0}')
+    (tmp_path / "times.json").write_text('{"embed": 0, "H": 1, "head": 4}')
     status, out, _ = run("compile", spec, "--mesh", "pp=2", "--stage-times", tmp_path / "times.json", "--emit", "ir")
     assert status == 0 and "@H * 2 | @H" in out
     for text, said in (("[1]", "no numbers by name"), ("{", "not JSON"), ('{"H": 1}', "HYB608")):
