@@ -308,7 +308,7 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
     init.append("    self.head = Head()")
     if tied:
         init.append("    self.tie_weights()")
-    if module.dtype is not DType.FP32:
+    if module.dtype is not DType.FP32 and not is_fsdp(module):
         init.append(f"    self.to(torch.{module.dtype.torch_name})")
     uses_x0 = reads_embedding(module)
     layer = "x = layer(x, ctx, ctx.state(i))"
@@ -344,6 +344,11 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
 def emitted_axes(module: Module) -> dict[str, int]:
     """The axes of more than one rank that a module is emitted for."""
     return {axis: module.axis(axis) for axis in ("pp", "dp", "tp") if module.axis(axis) > 1}
+
+
+def is_fsdp(module: Module) -> bool:
+    """Whether data-parallel ranks have shards of parameters, which stay fp32 and are cast as they are gathered."""
+    return any(a.name == "dp" and a.size > 1 and a.form.startswith("fsdp") for a in module.mesh)
 
 
 def _tied(module: Module) -> list[tuple[str, str]]:

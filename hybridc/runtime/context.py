@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hybridc.runtime.errors import UsageError
 from hybridc.runtime.ops.losses import RouterSums, token_cross_entropy
+from hybridc.runtime.parallel.agree import agree_on_tokens
 from hybridc.runtime.parallel.axis import Tokens
 from hybridc.runtime.parallel.mesh import SERIAL, Mesh
 from hybridc.runtime.parallel.vocab import vocab_cross_entropy, whole_logits
@@ -60,6 +61,11 @@ class Output:
         self.aux: dict[str, Any] = {} if aux is None else aux
 
     @property
+    def router_loss(self) -> Tensor | float:
+        """The auxiliary losses that the spec gives a coefficient."""
+        return sum(self.aux[name] for name in ("aux_loss", "z_loss") if name in self.aux)
+
+    @property
     def logits(self) -> Tensor:
         if not isinstance(self._logits, Tensor):
             self._logits = self._logits()
@@ -96,6 +102,7 @@ class Context:
         mesh: Mesh = SERIAL,
     ) -> None:
         self.mesh = mesh
+        agree_on_tokens(mesh.tp, (input_ids, attention_mask, None if seq is None else seq.offsets, positions))
         if input_ids.dim() != 2 or not input_ids.numel():
             raise UsageError(
                 f"input_ids are {list(input_ids.shape)}", "give token ids as [batch, tokens], one token or more"
@@ -268,18 +275,18 @@ class Context:
     def _finished(self, out: Output, labels: Tensor | None, loss: Callable[[Tensor], Tensor]) -> Output:
         """The output with losses of targets [T], if there are labels."""
         if labels is not None:
-            targets = self._targets(labels)
+            targets = self.targets(labels)
             count = (targets != -100).sum()
             out.targets, out.ce_loss = count, loss(targets)
             if self.mesh.dp.size > 1:
                 out.targets = self.mesh.dp.summed(count)
                 out.ce_loss = self.mesh.dp.all_reduce(out.ce_loss * count) / out.targets.clamp(min=1)
-            out.loss = out.ce_loss + sum(out.aux[name] for name in ("aux_loss", "z_loss") if name in out.aux)
+            out.loss = out.ce_loss + out.router_loss
         if self.cache is not None:
             self.cache.advance(self.lengths)
         return out
 
-    def _targets(self, labels: Tensor) -> Tensor:
+    def targets(self, labels: Tensor) -> Tensor:
         """For each token the label that its logits predict, -100 where there is none: the next one of its document."""
         if tuple(labels.shape) != self.shape:
             raise UsageError(
@@ -307,11 +314,11 @@ class Context:
     def _aux(self) -> dict[str, Any]:
         """Router losses as means over the layers that have them, and tokens per expert for each such layer."""
         aux: dict[str, Any] = {}
-        dp = self.mesh.dp
+        dp, counted = self.mesh.dp, 0.0 if self.mesh.idle else 1.0
         if self._tokens_per_expert:
-            aux["tokens_per_expert"] = [dp.summed(counts).long() for counts in self._tokens_per_expert]
+            aux["tokens_per_expert"] = [dp.summed(counts * counted).long() for counts in self._tokens_per_expert]
         for losses, sums in self.router_sums.items():
-            whole = RouterSums.unpacked(dp.all_reduce(sums.packed()))
+            whole = RouterSums.unpacked(dp.all_reduce(sums.packed() * counted))
             if losses.aux_coef:
                 aux["aux_loss"] = aux.get("aux_loss", 0.0) + losses.aux_coef * whole.load_balancing_loss()
             if losses.z_coef:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,15 @@ from torch import Tensor, nn
 from hybridc.runtime.cache import Cache
 from hybridc.runtime.context import Context, Output
 from hybridc.runtime.errors import UsageError
+from hybridc.runtime.parallel import clip, state, steps
+from hybridc.runtime.parallel.gradients import Gradients
 from hybridc.runtime.parallel.mesh import SERIAL, Mesh
 from hybridc.runtime.parallel.parts import fill_part
 from hybridc.runtime.parallel.shards import Shard
 from hybridc.runtime.versions import version_of
+
+if TYPE_CHECKING:
+    from hybridc.runtime.parallel.pipeline import Pipeline
 
 __all__ = ["Context", "LanguageModel", "Output"]
 
@@ -24,10 +30,24 @@ __all__ = ["Context", "LanguageModel", "Output"]
 class LanguageModel(nn.Module):
     """What an emitted `Model` inherits. It has `embed`, `layers` and `head`."""
 
+    embed: nn.Module
     layers: nn.ModuleList
+    head: nn.Module
     MESH: Mapping[str, int] = {}
     """Axes of the mesh that it is emitted for, with their sizes."""
     _mesh: Mesh | None = None
+    gradients: Gradients | None = None
+    """What sums gradients over the mesh."""
+    absent: Mapping[tuple[int, str], nn.Parameter] = {}
+    """Parameters, on the meta device, that only the first tensor-parallel rank has: by id of the module, and name."""
+    elsewhere: Collection[str] = frozenset()
+    """Names in whole state dicts that other pipeline stages have."""
+    pipeline: Pipeline | None = None
+    """What runs the stages of a model that no rank has all layers of."""
+    INIT: Mapping[str, Callable[..., object]] = {}
+    """How parameters start whose first name another stage has; emitted classes have tables for all others."""
+    first_names: Mapping[str, str] = {}
+    """Those parameters' first names."""
 
     @property
     def mesh(self) -> Mesh:
@@ -53,6 +73,13 @@ class LanguageModel(nn.Module):
             for path, shard in getattr(type(module), "SHARDS", {}).items():
                 found[f"{prefix}.{path}" if prefix else path] = shard
         return found
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        """Emitted models have their own, but for those in pipeline stages, which `step` runs."""
+        raise UsageError(
+            f"a forward of one of {self.mesh.pp.size} pipeline stages, none of which has all layers",
+            "train with model.step(micro_batches), which runs them all",
+        )
 
     def tie_weights(self) -> None:
         """Makes the parameters that the spec ties one; emitted models with such parameters define it."""
@@ -119,20 +146,54 @@ class LanguageModel(nn.Module):
         """
         done: set[int] = set()
         shards = self.shards() if self.mesh.tp.size > 1 else {}
+        for name, fill in self.fills():
+            owner, _, leaf = name.rpartition(".")
+            holder = self.get_submodule(owner)
+            parameter = holder._parameters.get(leaf, holder._buffers.get(leaf))
+            if parameter is None or id(parameter) in done:
+                continue
+            done.add(id(parameter))
+            if not wanted(parameter):
+                continue
+            digest = hashlib.sha256(f"{seed}:{self.first_names.get(name, name)}".encode()).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+            fill_part(parameter, partial(fill, generator=generator), shards.get(name), self.mesh)
+
+    def fills(self) -> Iterator[tuple[str, Callable[..., object]]]:
+        """Names of parameters and buffers with what fills them, as `INIT` of their classes says."""
         for prefix, module in self.named_modules():
-            for path, fill in getattr(type(module), "INIT", {}).items():
-                owner, _, leaf = path.rpartition(".")
-                holder = module.get_submodule(owner)
-                parameter = holder._parameters.get(leaf, holder._buffers.get(leaf))
-                if parameter is None or id(parameter) in done:
-                    continue
-                done.add(id(parameter))
-                if not wanted(parameter):
-                    continue
-                name = f"{prefix}.{path}" if prefix else path
-                digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-                generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-                fill_part(parameter, partial(fill, generator=generator), shards.get(name), self.mesh)
+            for path, fill in getattr(module, "INIT", {}).items():
+                yield f"{prefix}.{path}" if prefix else path, fill
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Where gradients are only accumulated on each rank, and sent by the next backward outside."""
+        return nullcontext() if self.gradients is None else self.gradients.no_sync()
+
+    def step(self, micro_batches: Sequence[Mapping[str, Any]]) -> steps.StepResult:
+        """Forward and backward of this data-parallel rank's micro-batches, each of them the arguments of a forward with
+        `labels`. Loss and gradients are those of all ranks' tokens at once, auxiliary losses means over micro-batches;
+        ranks may have fewer than others, or none."""
+        return steps.step(self, micro_batches) if self.pipeline is None else self.pipeline.step(micro_batches)
+
+    def whole_state_dict(self) -> dict[str, Tensor]:
+        """Copies of the whole model's tensors, by the serial model's names, on every rank. Every rank calls it."""
+        return state.whole_state_dict(self)
+
+    def load_whole_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> None:
+        """Takes this rank's parts of what `whole_state_dict` of any mesh gave."""
+        state.load_whole_state_dict(self, state_dict, strict=strict)
+
+    def whole_gradients(self) -> dict[str, Tensor]:
+        """As `whole_state_dict`, of gradients."""
+        return state.whole_gradients(self)
+
+    def grad_norm(self) -> Tensor:
+        """The norm of the whole model's gradients. Every rank calls it."""
+        return clip.grad_norm(self)
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """As torch's, over the whole model: returns the norm before. Every rank calls it."""
+        return clip.clip_grad_norm(self, max_norm)
 
     @property
     def weights_version(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
+import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from hybridc.runtime.errors import UsageError
@@ -14,6 +16,9 @@ AXES = ("pp", "dp", "cp", "tp", "ep")
 
 class Mesh:
     """Axes by name; those that the device mesh does not have are of one rank. `device_mesh` is torch's."""
+
+    idle = False
+    """Whether this rank's tokens count for nothing, because its batch is over and others' is not."""
 
     def __init__(self, device_mesh: DeviceMesh | None, axes: Mapping[str, Axis]) -> None:
         self.device_mesh = device_mesh
@@ -39,6 +44,17 @@ class Mesh:
             if size > 1
         }
         return cls(device_mesh, axes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors have to be that ranks send each other."""
+        return torch.device("cpu" if self.device_mesh is None else self.device_mesh.device_type)
+
+    def idling(self) -> Mesh:
+        """The same mesh for a forward whose tokens count for nothing on this rank."""
+        made = copy.copy(self)
+        made.idle = True
+        return made
 
 
 SERIAL = Mesh(None, {})

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 
-from hybridc.runtime.module import LanguageModel
 from hybridc.runtime.parallel.axis import Axis
 from hybridc.runtime.parallel.mesh import Mesh
 from hybridc.runtime.parallel.shards import first
+
+if TYPE_CHECKING:
+    from hybridc.runtime.module import LanguageModel
 
 
 def place(model: LanguageModel, mesh: Mesh) -> None:
     """Tells the model and its parts their place on the mesh, and takes away what the first tensor-parallel rank alone
     has. Parameters keep their numbers: `init_weights` or `load_whole_state_dict` fill them."""
-    model.mesh = mesh
+    model.mesh, model.absent = mesh, {}
     for module in model.modules():
         if isinstance(getattr(module, "tp", None), Axis):
             module.tp = mesh.tp
@@ -21,10 +25,12 @@ def place(model: LanguageModel, mesh: Mesh) -> None:
         for name, shard in model.shards().items():
             if isinstance(shard, first):
                 owner, _, leaf = name.rpartition(".")
-                _without(model.get_submodule(owner), leaf)
+                _without(model, model.get_submodule(owner), leaf)
 
 
-def _without(module: nn.Module, name: str) -> None:
-    """Takes away a parameter."""
-    if name in module._parameters:
+def _without(model: LanguageModel, module: nn.Module, name: str) -> None:
+    """Takes away a parameter, of which its shape and dtype stay known."""
+    p = module._parameters.get(name)
+    if p is not None:
+        model.absent[id(module), name] = nn.Parameter(p.detach().to("meta"), p.requires_grad)
         module._parameters[name] = None

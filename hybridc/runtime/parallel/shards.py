@@ -49,6 +49,11 @@ class split:
     def __init__(self, *parts: int, dim: int = 0, copies: tuple[int, ...] = ()) -> None:
         self.parts, self.dim, self.copies = parts, dim, copies or (1,) * len(parts)
 
+    @property
+    def copied(self) -> bool:
+        """Whether ranks have copies of each other's pieces."""
+        return max(self.copies) > 1
+
     def sizes(self, ranks: int) -> list[int]:
         """The sizes of a rank's pieces."""
         return [-(-n * c // ranks) for n, c in zip(self.parts, self.copies, strict=True)]
@@ -87,11 +92,15 @@ class split:
 
     def owned(self, part: Tensor, rank: int, ranks: int) -> list[Tensor]:
         """What of a part is counted on this rank; fillers, whose gradients are 0, are."""
+        if not self.copied:
+            return [part]
         pieces = part.split(self.sizes(ranks), self.dim)
         return [p for p, copies in zip(pieces, self.copies, strict=True) if rank % copies == 0]
 
     def repeated(self, part: Tensor, rank: int, ranks: int) -> list[tuple[Tensor, int, int]]:
         """The pieces of a part that other ranks have too, each with which of how many it is."""
+        if not self.copied:
+            return []
         pieces = part.split(self.sizes(ranks), self.dim)
         pairs = zip(pieces, self.copies, strict=True)
         return [(p, rank // copies, ranks // copies) for p, copies in pairs if copies > 1]
