@@ -11,6 +11,7 @@ from hybridc.codegen.forward_code import WIDTH, forward_lines, loss_lines
 from hybridc.codegen.init_code import filler
 from hybridc.codegen.layerwise import Names, Shared, classes
 from hybridc.codegen.place import enter
+from hybridc.codegen.stage_code import stage_methods
 from hybridc.ir.emit import ClassBody, Emit, broken, call, quote
 from hybridc.ir.folding import fold, runs
 from hybridc.ir.graph import Block, Module
@@ -330,6 +331,8 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
         f"    return ctx.{output}",
     ]
     sections = [init, forward]
+    if module.axis("pp") > 1:
+        sections = [init, *stage_methods(ctx, layer.replace("layer(", "self.layers[i](", 1), output, x0=uses_x0)]
     if sizes := emitted_axes(module):
         shown = ", ".join(f"{quote(name)}: {size}" for name, size in sizes.items())
         sections.insert(0, [f"MESH = {{{shown}}}"])

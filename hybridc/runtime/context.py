@@ -247,6 +247,11 @@ class Context:
             sums = RouterSums.unpacked(self.router_sums[losses].packed() + sums.packed())
         self.router_sums[losses] = sums
 
+    def take_tokens_per_expert(self) -> list[Tensor]:
+        """Those of the routers since it was last called: what a pipeline stage has of them."""
+        taken, self._tokens_per_expert = self._tokens_per_expert, []
+        return taken
+
     def output(self, logits: Tensor, labels: Tensor | None = None) -> Output:
         """The layers' logits [B, S, vocab] or [1, T, vocab] to what the caller gets; ends the cache's step."""
         out = Output(self._unpacked(logits), self._aux_of(labels))
