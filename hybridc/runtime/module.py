@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hybridc.runtime.cache import Cache
 from hybridc.runtime.context import Context, Output
 from hybridc.runtime.errors import UsageError
+from hybridc.runtime.kept import Kept
 from hybridc.runtime.parallel import clip, state, steps
 from hybridc.runtime.parallel.gradients import Gradients
 from hybridc.runtime.parallel.mesh import SERIAL, Mesh
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Context", "LanguageModel", "Output"]
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(Kept):
     """What an emitted `Model` inherits. It has `embed`, `layers` and `head`."""
 
     embed: nn.Module
@@ -36,6 +37,8 @@ class LanguageModel(nn.Module):
     MESH: Mapping[str, int] = {}
     """Axes of the mesh that it is emitted for, with their sizes."""
     _mesh: Mesh | None = None
+    computes_in: torch.dtype | None = None
+    """The dtype of values, where it is not that of the parameters."""
     gradients: Gradients | None = None
     """What sums gradients over the mesh."""
     absent: Mapping[tuple[int, str], nn.Parameter] = {}
@@ -80,62 +83,6 @@ class LanguageModel(nn.Module):
             f"a forward of one of {self.mesh.pp.size} pipeline stages, none of which has all layers",
             "train with model.step(micro_batches), which runs them all",
         )
-
-    def tie_weights(self) -> None:
-        """Makes the parameters that the spec ties one; emitted models with such parameters define it."""
-
-    def fp32_parameters(self) -> list[tuple[nn.Module, str]]:
-        """(module, name) of each parameter that stays fp32 whatever the model is cast to."""
-        found = []
-        for module in self.modules():
-            for path in getattr(type(module), "FP32", ()):
-                owner, _, name = path.rpartition(".")
-                holder = module.get_submodule(owner)
-                if name in holder._parameters:  # else an adapter library has put a module of its own around it
-                    found.append((holder, name))
-        return found
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As torch's, but parameters named in a submodule's `FP32` keep dtype and value under casts, and ties hold."""
-        kept = []
-        for module, name in self.fp32_parameters():
-            p = module._parameters[name]
-            if p is not None:
-                kept.append((module, name, p.detach(), None if p.grad is None else p.grad.detach()))
-        ties = self._ties()
-        super()._apply(fn, recurse)
-        for module, name, value, grad in kept:
-            now = module._parameters[name]
-            if now is not None and now.dtype != value.dtype and now.dtype.is_floating_point:
-                now.grad = None
-                now.data = value.to(now.device)
-                now.grad = None if grad is None else grad.to(now.device)
-        _tie(ties)
-        return self
-
-    def _ties(self) -> list[list[tuple[nn.Module, str]]]:
-        """Places (module, name) that hold the same parameter, the first one first. Those that `tie_weights` made, found
-        as they are: an adapter library may have put modules of its own around them."""
-        places: dict[int, list[tuple[nn.Module, str]]] = {}
-        for module in self.modules():
-            for name, p in module._parameters.items():
-                if p is not None:
-                    places.setdefault(id(p), []).append((module, name))
-        return [same for same in places.values() if len(same) > 1]
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:  # fmt: skip
-        """As torch's; with `assign` too, parameters that stay fp32 are widened and ties hold."""
-        if assign:
-            stay = {id(module._parameters[name]) for module, name in self.fp32_parameters()}
-            for name, p in self.named_parameters(remove_duplicate=False):
-                if id(p) in stay and name in state_dict:
-                    state_dict = {**state_dict, name: state_dict[name].float()}
-        ties = self._ties()
-        result = super().load_state_dict(state_dict, strict, assign)
-        _tie(ties)
-        return result
 
     @torch.no_grad()
     def init_weights(self, seed: int = 0, *, wanted: Callable[[Tensor], bool] = lambda _: True) -> None:
@@ -187,6 +134,11 @@ class LanguageModel(nn.Module):
         """As `whole_state_dict`, of gradients."""
         return state.whole_gradients(self)
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups for an optimizer: parameters that ranks have shards of apart from others, which steps take one by one
+        where a group has both."""
+        return state.parameter_groups(self)
+
     def grad_norm(self) -> Tensor:
         """The norm of the whole model's gradients. Every rank calls it."""
         return clip.grad_norm(self)
@@ -217,15 +169,8 @@ class LanguageModel(nn.Module):
                 if path and hasattr(module, "new_state"):
                     # a layer of packed weights, which are bytes, makes what it is given: the embedding's dtype
                     plain = (p for p in module.parameters() if id(p) not in kept and p.is_floating_point())
-                    dtype = next(plain, next(self.parameters())).dtype
+                    dtype = self.computes_in or next(plain, next(self.parameters())).dtype
                     device = next(module.parameters()).device
                     entries[path] = module.new_state(batch, max_len, device, dtype)
             layers.append(entries)
         return Cache(layers, batch, max_len, lambda: self.weights_version)
-
-
-def _tie(ties: list[list[tuple[nn.Module, str]]]) -> None:
-    """Puts the first place's parameter into the others."""
-    for (first, name), *others in ties:
-        for module, other in others:
-            module._parameters[other] = first._parameters[name]

@@ -58,9 +58,12 @@ class Gradients:
 
     def expect(self, backwards: int) -> None:
         """From now until `finish`, which has to be called: each parameter gets this many gradients, and is summed when
-        it has them all."""
+        it has them all, or at the end."""
         self._watch()
         self._expected, self._open = backwards, True
+        # at once: a schedule that makes weights' gradients by themselves calls no hooks
+        for p in [*(p for bucket in self.buckets for p in bucket.parameters), *(p for p, _ in self._over_tp)]:
+            self._is_new(p)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -172,7 +175,7 @@ class Gradients:
         if not torch.is_grad_enabled():
             return
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-        seen = [(id(p), p.dtype, p.device) for _, p in named]
+        seen = [self.bucket_bytes, *((id(p), p.dtype, p.device) for _, p in named)]
         gathered = any(name in self._sharded and not is_sharded(p) for name, p in named)
         if seen == self._seen or gathered:
             return

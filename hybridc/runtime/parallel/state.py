@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from hybridc.runtime.errors import UsageError
-from hybridc.runtime.parallel.parts import copy_part, is_fsdp, whole_shape, whole_tensor
+from hybridc.runtime.parallel.parts import copy_part, is_fsdp, is_sharded, whole_shape, whole_tensor
 from hybridc.runtime.parallel.shards import Shard
 
 if TYPE_CHECKING:
@@ -75,7 +75,14 @@ def _gathered(
             tensor = None if entry.tensor is None else of(entry.tensor).detach()
             made[entry.key] = whole_tensor(tensor, entry.like, entry.shard, model.mesh)
         found[entry.name] = made[entry.key]
-    return found
+    return found if model.pipeline is None else dict(model.pipeline.stages.everywhere(found))
+
+
+def parameter_groups(model: LanguageModel) -> list[dict[str, Any]]:
+    """The parameters that are sharded and those that are not, each if there are any."""
+    parameters = list(model.parameters())
+    kinds = ([p for p in parameters if is_sharded(p) == kind] for kind in (True, False))
+    return [{"params": kind} for kind in kinds if kind]
 
 
 @torch.no_grad()
