@@ -12,6 +12,7 @@ from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widt
 from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
+from hybridc.ir.sharding import Sharded, cut, local
 
 
 @op("gated_delta_net", "recurrence")
@@ -94,6 +95,15 @@ class GatedDeltaNet(Op):
             Split("tp", "heads", self.heads, "delta rule heads"),
             Split("tp", "key_heads", self.key_heads or self.heads, "delta rule key heads", replicable=True),
         )
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Heads are cut; key heads that are fewer than ranks are had by several."""
+        rows, heads, keys = self.rows(), self.heads, self.key_heads or self.heads
+        parts = tuple(zip(rows, (keys, keys, heads, heads, heads, heads), strict=True))
+        cuts = {"in_proj.weight": cut(ranks, *parts), "conv.weight": cut(ranks, *parts[:3])}
+        cuts |= dict.fromkeys(("A_log", "dt_bias"), cut(ranks, (heads, heads)))
+        cuts |= {"out_proj.weight": cut(ranks, parts[2], dim=1)}
+        return Sharded(dataclasses.replace(self, heads=heads // ranks, key_heads=local(keys, ranks)), cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)

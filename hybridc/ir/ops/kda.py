@@ -12,6 +12,7 @@ from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widt
 from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.mlp import ACTIVATIONS
 from hybridc.ir.ops.norms import GatedRMSNorm
+from hybridc.ir.sharding import Sharded, cut
 
 
 @op("kda", "recurrence")
@@ -86,6 +87,22 @@ class KDA(Op):
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "heads", self.heads, "delta rule heads"),)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Heads are cut; projections of low rank stay whole up to their second half."""
+        rows, heads, inner = self.rows(), self.heads, self.heads * self.head_dim
+        whole = () if self.gate_rank else ((rows[4], heads), (rows[5], heads))
+        parts = (*((n, heads) for n in rows[:4]), *whole)
+        first = cut(ranks, *parts)
+        if self.gate_rank:
+            # every rank has both
+            sizes, copies = (*first.parts, *rows[4:]), (1, 1, 1, 1, ranks, ranks)
+            first = dataclasses.replace(first, parts=sizes, copies=copies)
+        channels = cut(ranks, (inner, heads))
+        cuts = {"in_proj.weight": first, "conv.weight": cut(ranks, *parts[:3]), "A_log": cut(ranks, (heads, heads))}
+        cuts |= dict.fromkeys(("f_up.weight", "z_up.weight", "dt_bias"), channels)
+        cuts |= {"out_proj.weight": cut(ranks, (inner, heads), dim=1)}
+        return Sharded(dataclasses.replace(self, heads=heads // ranks), cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)

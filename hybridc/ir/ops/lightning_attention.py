@@ -10,7 +10,8 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, quote
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS
-from hybridc.ir.ops.norms import RMSNorm, applied
+from hybridc.ir.ops.norms import RMSNorm, applied, over
+from hybridc.ir.sharding import Sharded, cut
 
 
 @op("lightning_attention", "recurrence")
@@ -62,6 +63,19 @@ class LightningAttention(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "heads", self.heads, "linear attention heads"),)
 
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Heads are cut, each with its own slope of all heads'."""
+        inner = (self.inner(), self.heads)
+        cuts = {"in_proj.weight": cut(ranks, *(inner,) * 4), "out_proj.weight": cut(ranks, inner, dim=1)}
+        cuts |= {"norm.weight": cut(ranks, inner)}
+        attributes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        attributes |= {"heads": self.heads // ranks, "norm": over(self.norm, ranks), "whole": self.heads}
+        return Sharded(LightningHeads(**attributes), cuts)
+
+    def slopes(self, scale: str, emit: Emit) -> str:
+        """The expression of its heads' slopes."""
+        return f"{emit.part('alibi_slopes')}({self.heads}, {scale}, x.device)"
+
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
 
@@ -86,7 +100,7 @@ class LightningAttention(Op):
         forward = (
             f"qkv, gate = self.in_proj(x).split(({3 * inner}, {inner}), dim=-1)",
             f"q, k, v = (t.unflatten(-1, {shape}) for t in {act}.chunk(3, dim=-1))",
-            f"slopes = {emit.part('alibi_slopes')}({self.heads}, {scale}, x.device)",
+            f"slopes = {self.slopes(scale, emit)}",
             f"y = {rule}(q, k, v, slopes, ctx, state, chunk={self.chunk})",
             f"return self.out_proj({emit.generated('gate', y, 'gate') or f'gate.sigmoid() * {y}'})",
         )
@@ -95,3 +109,15 @@ class LightningAttention(Op):
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)
+
+
+@op("lightning_heads", "recurrence")
+class LightningHeads(LightningAttention):
+    """One rank's heads of a `lightning_attention` of `whole` heads."""
+
+    inserted: ClassVar[bool] = True
+
+    whole: int = attr(Int(), 0, doc="heads of all ranks", derived="heads")
+
+    def slopes(self, scale: str, emit: Emit) -> str:
+        return f"ctx.tp.slice({emit.part('alibi_slopes')}({self.whole}, {scale}, x.device), dim=0)"

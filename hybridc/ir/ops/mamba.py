@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Self
+from typing import ClassVar, Self
 
 from hybridc.ir.attrs import Flag, Float, Int, Record, attr
 from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, call, quote
@@ -12,6 +12,7 @@ from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.norms import RMSNorm
+from hybridc.ir.sharding import FIRST, Sharded, cut
 
 
 @op("mamba", "recurrence")
@@ -22,6 +23,9 @@ class Mamba(Op):
     C), dt_proj [inner, dt_rank] with a bias, A_log [inner, state], D [inner], out_proj [in, inner]; `norm`: dt_norm
     [dt_rank], B_norm and C_norm [state], which keep large models stable (Jamba: Lieber et al., 2024).
     """
+
+    summing: ClassVar[str] = "nn.Linear"
+    """What makes dt, B and C of the channels."""
 
     state: int = attr(Int(), 16, doc="state size of a channel")
     inner: int = attr(Int(), 0, doc="channels inside", derived="2 dim")
@@ -96,6 +100,16 @@ class Mamba(Op):
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "inner", self.inner, "mamba channels"),)
 
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Channels are cut; dt, B and C, which are made of all channels, are summed inside and whole."""
+        channels = (self.inner, self.inner)
+        both, each, columns = cut(ranks, channels, channels), cut(ranks, channels), cut(ranks, channels, dim=1)
+        cuts = {"in_proj.weight": both, "in_proj.bias": both, "x_proj.weight": columns}
+        cuts |= dict.fromkeys(("conv.weight", "conv.bias", "dt_proj.weight", "dt_proj.bias", "A_log", "D"), each)
+        cuts |= {"out_proj.weight": columns, "out_proj.bias": FIRST}
+        attributes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Sharded(MambaChannels(**{**attributes, "inner": self.inner // ranks}), cuts)
+
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)
 
@@ -109,7 +123,7 @@ class Mamba(Op):
         members = (
             f"self.in_proj = {both}  # {inner} x, {inner} z rows",
             f"self.conv = {causal_conv1d(emit, inner, self.conv, bias=self.conv_bias)}",
-            f"self.x_proj = {call('nn.Linear', inner, rank + 2 * n, bias=False)}  # {rank} dt, {n} B, {n} C rows",
+            f"self.x_proj = {call(self.summing, inner, rank + 2 * n, bias=False)}  # {rank} dt, {n} B, {n} C rows",
             *(f"self.{name} = {norm.constructor((width,), emit)}" for name, norm, width in self.norms()),
             f"self.dt_proj = {call('nn.Linear', rank, inner)}",
             f"self.A_log = nn.Parameter(torch.empty({inner}, {n}))",
@@ -131,3 +145,11 @@ class Mamba(Op):
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         return Code(f"{module}({args[0].text}, ctx, state.get({quote(module.removeprefix('self.'))}))", ATOM)
+
+
+@op("mamba_channels", "recurrence")
+class MambaChannels(Mamba):
+    """One rank's channels of a `mamba`."""
+
+    inserted: ClassVar[bool] = True
+    summing: ClassVar[str] = "ops.SummedLinear"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Self
 
@@ -11,6 +12,7 @@ from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ONES, ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.convolution import causal_conv1d, convolved
 from hybridc.ir.ops.norms import GatedRMSNorm
+from hybridc.ir.sharding import FIRST, Sharded, cut, local
 
 
 @op("mamba2", "recurrence")
@@ -114,7 +116,25 @@ class Mamba2(Op):
         return (
             Split("tp", "heads", self.heads, "mamba2 heads"),
             Split("tp", "groups", self.groups, "mamba2 groups", replicable=True),
+            *(
+                ()
+                if self.norm is None
+                else (Split("tp", "norm", self.norm.groups, "groups of the norm", replicable=True),)
+            ),
         )
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Heads are cut; groups that are fewer than ranks are had by several."""
+        z, x, b, c, dt = self.parts()
+        heads, groups = self.heads, self.groups
+        rows = cut(ranks, (z, heads), (x, heads), (b, groups), (c, groups), (dt, heads))
+        channels = cut(ranks, (x, heads), (b, groups), (c, groups))
+        cuts = {"in_proj.weight": rows, "in_proj.bias": rows, "conv.weight": channels, "conv.bias": channels}
+        cuts |= dict.fromkeys(("A_log", "D", "dt_bias"), cut(ranks, (heads, heads)))
+        cuts |= {"norm.weight": cut(ranks, (x, heads))}
+        cuts |= {"out_proj.weight": cut(ranks, (x, heads), dim=1), "out_proj.bias": FIRST}
+        norm = None if self.norm is None else self.norm.over(ranks)
+        return Sharded(dataclasses.replace(self, heads=heads // ranks, groups=local(groups, ranks), norm=norm), cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)

@@ -12,6 +12,7 @@ from hybridc.ir.ops.attention import NORMS
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, op
 from hybridc.ir.ops.norms import applied
 from hybridc.ir.ops.rope import Heads, Rope
+from hybridc.ir.sharding import FIRST, Sharded, cut
 
 
 @op("mla", "attention")
@@ -102,6 +103,14 @@ class MLA(Op):
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "heads", self.heads, "attention heads", code="HYB214"),)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Heads are cut; latents, which all heads read, are whole."""
+        q, kv, value = ((n, self.heads) for n in self.sizes())
+        cuts = {"q.weight": cut(ranks, q), "q_up.weight": cut(ranks, q), "kv_up.weight": cut(ranks, kv)}
+        cuts |= {"gate.weight": cut(ranks, (self.heads, self.heads))}
+        cuts |= {"out.weight": cut(ranks, value, dim=1), "out.bias": FIRST}
+        return Sharded(dataclasses.replace(self, heads=self.heads // ranks), cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return tuple(name for name, *_ in self.maps(ins) if name in ("q", "q_down", "kv_down")) + ("gate",) * self.gated

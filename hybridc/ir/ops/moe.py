@@ -11,6 +11,7 @@ from hybridc.ir.emit import ATOM, ClassBody, Code, Emit, broken, call, lit, quot
 from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, Widths, op
 from hybridc.ir.ops.mlp import ACTIVATIONS, MLP
+from hybridc.ir.sharding import FIRST, SAME, Sharded, cut
 
 
 @op("moe", "moe")
@@ -137,6 +138,19 @@ class MoE(Op):
         if self.shared:
             out.append(Split("tp", "shared", self.shared, "hidden channels of the shared expert"))
         return tuple(out)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Each expert's hidden channels are cut, and the shared one's; routers and latents are whole."""
+        hidden = (self.hidden, self.hidden)
+        first = cut(ranks, *(hidden,) * (2 if self.gated else 1), dim=1)
+        names = (f"experts.{name}{bias}" for name in ("gate_up", "up") for bias in ("", "_bias"))
+        cuts = dict.fromkeys(names, first)
+        cuts |= {"experts.down": cut(ranks, hidden, dim=2), "experts.down_bias": FIRST}
+        cuts |= {"latent_up.bias": FIRST, "correction_bias": SAME}
+        op = dataclasses.replace(self, hidden=self.hidden // ranks, shared=self.shared // ranks)
+        if self.shared and (shared := self.shared_mlp().sharded(rule, ins, ranks)) is not None:
+            cuts |= {f"shared.{name}": part for name, part in shared.cuts.items()}
+        return Sharded(op, cuts)
 
     def projections(self, ins: Widths) -> tuple[str, ...]:
         """All but the gate of the shared expert, one number a token, which stays as the router does."""

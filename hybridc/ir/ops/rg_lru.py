@@ -11,6 +11,7 @@ from hybridc.ir.kernels import Kernel, inside
 from hybridc.ir.ops.base import ZEROS, Check, Fill, Op, Param, Split, StateTensor, Widths, multiple, op
 from hybridc.ir.ops.convolution import causal_conv1d
 from hybridc.ir.ops.mlp import ACTIVATIONS
+from hybridc.ir.sharding import FIRST, Sharded, cut
 
 LOW, HIGH = 0.9, 0.999
 """Between these the decays of open gates start (section 2.4)."""
@@ -83,6 +84,17 @@ class RGLRU(Op):
 
     def splits(self, ins: Widths) -> tuple[Split, ...]:
         return (Split("tp", "blocks", self.blocks, "blocks of the recurrent unit"),)
+
+    def sharded(self, rule: str, ins: Widths, ranks: int) -> Sharded | None:
+        """Blocks are cut, with their channels."""
+        channels = (self.inner, self.blocks)
+        both, each = cut(ranks, channels, channels), cut(ranks, channels)
+        cuts = {"in_proj.weight": both, "in_proj.bias": both, "conv.weight": each, "conv.bias": each, "Lambda": each}
+        blocks = cut(ranks, (self.blocks, self.blocks))
+        cuts |= {f"{gate}.{p}": blocks for gate in ("input_gate", "recurrence_gate") for p in ("weight", "bias")}
+        cuts |= {"out_proj.weight": cut(ranks, channels, dim=1), "out_proj.bias": FIRST}
+        op = dataclasses.replace(self, inner=self.inner // ranks, blocks=self.blocks // ranks)
+        return Sharded(op, cuts)
 
     def entries(self, ins: Widths) -> tuple[str, ...]:
         return ("in_proj",)

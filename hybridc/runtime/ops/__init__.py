@@ -20,6 +20,7 @@ from hybridc.runtime.parallel.split_norms import (
     SplitRMSNorm,
     SplitZeroCenteredRMSNorm,
 )
+from hybridc.runtime.parallel.summed import SummedLinear
 from hybridc.runtime.parallel.vocab import VocabEmbedding
 from hybridc.runtime.quant.linear import FP8Input, FP8Linear, FP8Product
 
@@ -46,6 +47,7 @@ __all__ = [
     "SplitLayerNorm",
     "SplitRMSNorm",
     "SplitZeroCenteredRMSNorm",
+    "SummedLinear",
     "VocabEmbedding",
     "ZeroCenteredRMSNorm",
     "alibi_slopes",

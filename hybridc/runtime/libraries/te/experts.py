@@ -66,7 +66,10 @@ class Experts(ops.Experts):
         stacked = getattr(self, name)
         given = {f"weight{n}": w for n, w in enumerate(stacked.unbind())}
         if self.bias:
-            given |= {f"bias{n}": b for n, b in enumerate(getattr(self, f"{name}_bias").unbind())}
+            bias: Tensor | None = getattr(self, f"{name}_bias")
+            # of ranks that add up, the first one alone has it
+            rows = stacked.new_zeros(stacked.shape[:2]) if bias is None else bias
+            given |= {f"bias{n}": b for n, b in enumerate(rows.unbind())}
         if product is None:
             return _call(module, given, x, counts)
         fresh = product.fresh(module, stacked, x)
