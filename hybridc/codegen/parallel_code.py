@@ -27,7 +27,7 @@ def parallel_files(module: Module, digest: str) -> dict[str, str]:
     if is_fsdp(module):
         imports.append("fsdp.FullyShard, units")
         dtype = "" if module.dtype is DType.FP32 else f"torch.{module.dtype.torch_name}"
-        steps += fsdp_lines(dtype)
+        steps += fsdp_lines(dtype, stages="pp" in sizes)
     steps += ["model.gradients = Gradients(model, mesh)", "return model"]
     lines = [
         f'"""{module.name} on a mesh of {shown}. Emitted by hybridc {VERSION}."""',
@@ -45,14 +45,15 @@ def parallel_files(module: Module, digest: str) -> dict[str, str]:
     return {"parallel.py": "\n".join(lines) + "\n"}
 
 
-def fsdp_lines(dtype: str) -> list[str]:
+def fsdp_lines(dtype: str, *, stages: bool) -> list[str]:
     """The lines that shard a model's parameters over dp, block by block; `dtype` is what blocks compute in, where it is
     not that of the parameters."""
+    roots = ["for stage in model.pipeline.modules:", "    fully_shard(stage)"] if stages else ["fully_shard(model)"]
     return [
         f"fully_shard = FullyShard(model, mesh{', ' if dtype else ''}{dtype})",
         "for blocks in units(model):",
         "    fully_shard(*blocks)",
-        "fully_shard(model)",
+        *roots,
     ]
 
 

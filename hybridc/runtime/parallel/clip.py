@@ -22,6 +22,8 @@ def grad_norm(model: LanguageModel) -> Tensor:
     for name, p in model.named_parameters():
         if p.grad is None or (mesh.dp.rank and not is_sharded(p.grad)):
             continue
+        if model.pipeline is not None and not model.pipeline.stages.owned(name):
+            continue
         shard, grad = shards.get(name), local(p.grad)
         if shard is not None:
             owned = shard.owned(grad, mesh.tp.rank, mesh.tp.size)

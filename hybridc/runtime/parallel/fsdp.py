@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -46,7 +46,7 @@ class FullyShard:
     """Shards blocks over dp. Gradients are summed, in fp32; blocks compute in `dtype`, whose parameters stay fp32.
 
     Left as they are, for `Gradients` to sum: integers, parameters that compute in fp32 beside others that do not, those
-    that several pipeline stages on this rank use, and those whose pieces tp ranks have copies of, where no dim but that
+    that several pipeline stages of one rank use, and those whose pieces tp ranks have copies of, where no dim but that
     of the pieces divides over dp. Parameters of pipeline stages stay gathered from forward to backward, and gradients
     are summed behind the last micro-batch.
     """
@@ -61,8 +61,8 @@ class FullyShard:
         if dtype is not None:
             self.ignored |= {module._parameters[name] for module, name in model.fp32_parameters()} - {None}
         if model.pipeline is not None:
-            used = Counter(p for stage in model.pipeline.modules for p in stage.parameters())
-            self.ignored |= {p for p, stages in used.items() if stages > 1}
+            stages = model.pipeline.stages
+            self.ignored |= {p for name, p in model.named_parameters() if stages.first[name] in stages.repeated}
             model.pipeline.dtype = dtype
         self.dims: dict[int, int] = {}
         shards = model.shards() if mesh.tp.size > 1 else {}

@@ -129,6 +129,7 @@ class Pipeline:
         self._length = -(-longest // ROUND) * ROUND
         index = torch.arange(self.rounds)
         schedule = self._schedule()
+        self.stages.keep_once(model)
         if model.gradients is not None:
             model.gradients.expect(self._backwards())
         schedule.step(
@@ -234,7 +235,7 @@ class Pipeline:
         """How many gradients each parameter gets; more than there are where stages on this rank share parameters, or
         where weights' gradients come without hooks: then all are summed at the end."""
         held = [id(p) for stage in self.modules for p in stage.parameters()]
-        apart = len(set(held)) == len(held) and self.stages.schedule in ("1f1b", "interleaved")
+        apart = len(set(held)) == len(held) and self.stages.schedule in ("1f1b", "interleaved") and self.rounds > 1
         return self.rounds if apart else 2 * len(self.modules) * self.rounds
 
     # --- the result ------------------------------------------------------------------------------------------------

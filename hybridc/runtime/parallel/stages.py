@@ -21,7 +21,8 @@ class Stages:
 
     Under `zbv` the second half goes back over the ranks; else stages go round them. Made of the whole model, of which
     `keep` leaves this rank's. A parameter of several layers, or of both ends, has one name, the first; each rank that
-    uses it has it.
+    uses it has it. `shared` are the ranks of those that several have; `repeated` those that several stages of one rank
+    use.
     """
 
     def __init__(self, model: LanguageModel, mesh: Mesh, ends: Sequence[int], schedule: str) -> None:
@@ -32,8 +33,10 @@ class Stages:
         for name, p in model.named_parameters(remove_duplicate=False):
             places.setdefault(id(p), []).append(name)
         self.first = {name: names[0] for names in places.values() for name in names}
-        holders = {names[0]: tuple(sorted({self.holder(n) for n in names})) for names in places.values()}
-        self.shared = {name: ranks for name, ranks in holders.items() if len(ranks) > 1}
+        used = {names[0]: sorted({self.stage_of(n) for n in names}) for names in places.values()}
+        ranks = {name: [self.rank_of(stage) for stage in stages] for name, stages in used.items()}
+        self.repeated = {name for name, held in ranks.items() if len(set(held)) < len(held)}
+        self.shared = {name: tuple(sorted(set(held))) for name, held in ranks.items() if len(set(held)) > 1}
         self.groups = {ranks: self._group(ranks) for ranks in sorted(set(self.shared.values()))}
 
     def rank_of(self, stage: int) -> int:
@@ -45,13 +48,17 @@ class Stages:
         """The layers of a stage."""
         return range(self.ends[stage - 1] if stage else 0, self.ends[stage])
 
-    def holder(self, name: str) -> int:
-        """The rank whose layers a name in the whole model's state dict belongs to."""
+    def stage_of(self, name: str) -> int:
+        """The stage whose layers a name in the whole model's state dict belongs to."""
         part, _, rest = name.partition(".")
         if part != "layers":
-            return self.rank_of(0 if part == "embed" else len(self.ends) - 1)
+            return 0 if part == "embed" else len(self.ends) - 1
         layer = int(rest.partition(".")[0])
-        return self.rank_of(next(stage for stage, end in enumerate(self.ends) if layer < end))
+        return next(stage for stage, end in enumerate(self.ends) if layer < end)
+
+    def holder(self, name: str) -> int:
+        """The rank that has that stage."""
+        return self.rank_of(self.stage_of(name))
 
     def owned(self, name: str) -> bool:
         """Whether a parameter of this rank is counted here, so that ranks count each once."""
@@ -88,6 +95,13 @@ class Stages:
         there = dict(model.fills())
         model.INIT = {name: fills[first] for name, first in model.first_names.items() if name not in there}
         model.elsewhere = self.order.keys() - model.state_dict().keys()
+
+    def keep_once(self, model: LanguageModel) -> None:
+        """Leaves gradients that have been summed over the ranks to the first of them, so that the next sum counts them
+        once."""
+        for name, p in model.named_parameters():
+            if self.shared.get(self.first[name], (self.axis.rank,))[0] != self.axis.rank:
+                p.grad = None
 
     @torch.no_grad()
     def sum_gradients(self, model: LanguageModel) -> None:
