@@ -45,6 +45,15 @@ class Axis:
         distributed.all_reduce(out, group=self.group)
         return out
 
+    @torch.no_grad()
+    def most(self, x: Tensor) -> Tensor:
+        """The largest of what the ranks have, elementwise and without a gradient; x itself where there is one rank."""
+        if self.size == 1:
+            return x
+        out = x.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(out, distributed.ReduceOp.MAX, group=self.group)
+        return out
+
     def all_reduce(self, x: Tensor, back: str = "copy") -> Tensor:
         """The sum of what the ranks have."""
         return x if self.size == 1 else _move(x, self._sum, getattr(self, f"_{back}"))
@@ -81,7 +90,7 @@ class Tokens:
         """Parts of `dim` -> the whole value; gradients are summed, or cut again (`back="slice"`)."""
         whole = self._whole(x, dim)
         scatter = self._scatter if back == "reduce_scatter" else self._slice
-        return _move(x, lambda t: self._gather(t, dim, whole), lambda g: scatter(g, dim))
+        return _move(x, lambda t: self._gather(t, dim, whole), lambda g: scatter(self._padded(g, dim), dim))
 
     def reduce_scatter(self, x: Tensor, dim: int = 1) -> Tensor:
         """This rank's part of the sum of what the ranks have."""
@@ -106,10 +115,21 @@ class Tokens:
     def all_to_all(self, x: Tensor, dim: int, into: int) -> Tensor:
         """Parts of `dim` -> parts of `into`."""
         whole, other = self._whole(x, dim), x.shape[into]
-        return _move(x, lambda t: self._exchange(t, dim, into, whole), lambda g: self._exchange(g, into, dim, other))
+        return _move(
+            x,
+            lambda t: self._exchange(t, dim, into, whole),
+            lambda g: self._exchange(self._padded(g, dim), into, dim, other),
+        )
 
     def _whole(self, x: Tensor, dim: int) -> int:
         return self.length if dim == 1 else x.shape[dim] * self.axis.size
+
+    def _padded(self, g: Tensor, dim: int) -> Tensor:
+        """A gradient with zeros behind, so that ranks divide it: what a value was filled up with has none."""
+        lacking = -g.shape[dim] % self.axis.size
+        if not lacking:
+            return g
+        return torch.cat((g, g.new_zeros(*g.shape[:dim], lacking, *g.shape[dim + 1 :])), dim)
 
     def _filled(self, x: Tensor, dim: int) -> Tensor:
         """x with copies of its last part behind, so that ranks divide it."""
