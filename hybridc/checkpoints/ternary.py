@@ -68,10 +68,10 @@ def pack_bitnet(net: nn.Module) -> nn.Module:
     for path, old in net.named_modules():
         new = made.get_submodule(path)
         if isinstance(new, PackedWeight):
-            levels, scales = ternary_levels(old.weight, old.parts, old.group)
+            levels, scales = ternary_levels(old.weight, old.parts, old.across)
             new.weight = Parameter(pack_rows(levels, new.parts), requires_grad=False)
             new.weight_scale = Parameter(scales, requires_grad=False)
-            new.group, new.input_split, new.bias = old.group, old.input_split, old.bias
+            new.across, new.bias = old.across, old.bias
         else:
             new._parameters.update(old._parameters)
             new._buffers.update(old._buffers)

@@ -8,10 +8,10 @@ rounding unchanged: dx = dy W with the ternary W, dW = dyᵀ x with x in 8 bits,
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hybridc.runtime.kernels.stored import Stored
@@ -19,10 +19,8 @@ from hybridc.runtime.kernels.ternary_gemm import pack, quantize_ternary, quantiz
 from hybridc.runtime.ops import bit_linear as reference
 from hybridc.runtime.ops.autocast import result_dtype
 from hybridc.runtime.ops.ternary_rows import unpack_rows
+from hybridc.runtime.parallel.across import ALONE, Across
 from hybridc.runtime.versions import Held
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 
 class Levels(NamedTuple):
@@ -46,22 +44,21 @@ class BitInput:
         return Levels(*quantize_tokens(self.carrier.detach()))
 
 
-def levels_of(x: Tensor | BitInput | Stored, group: ProcessGroup | None = None) -> Levels:
-    """What a product reads of its input. `group` are the ranks that each have a part of the tokens' channels."""
+def levels_of(x: Tensor | BitInput | Stored, across: Across = ALONE) -> Levels:
+    """What a product reads of its input, of which ranks may have channels."""
+    reference.whole_input(x, across)
     if isinstance(x, BitInput):
         return x.levels
     if isinstance(x, Stored):
         return Levels(x.data, x.scale[..., 0], x.data.sum(-1, dtype=torch.int32))
-    if group is None:
+    if not across.columns:
         return Levels(*quantize_tokens(x.detach()))
-    largest = x.detach().abs().amax(-1).float()
-    distributed.all_reduce(largest, distributed.ReduceOp.MAX, group)
-    return Levels(*quantize_tokens(x.detach(), largest))
+    return Levels(*quantize_tokens(x.detach(), across.most(x.detach().abs().amax(-1).float())))
 
 
-def _packed(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None) -> tuple[Tensor, Tensor]:
+def _packed(weight: Tensor, parts: tuple[int, ...] = (), across: Across = ALONE) -> tuple[Tensor, Tensor]:
     """A weight [out, in] as `ternary_gemm` reads it: uint8 [out, 16 ⌈in / 64⌉] and fp32 [out]."""
-    values, scale = quantize_ternary(weight, parts, group)
+    values, scale = quantize_ternary(weight, parts, across)
     return pack(values), scale
 
 
@@ -114,8 +111,8 @@ class BitProduct(reference.BitProduct):
         self, x: Tensor | BitInput | Stored, weight: Tensor, bias: Tensor | None = None, *, index: int = 0
     ) -> Tensor:  # fmt: skip
         """x [..., in], weight [out, in] -> [..., out]. `index` tells the weights apart that go through one product."""
-        packed = self.packed((weight,), lambda: _packed(weight), index=index)
-        return _product(x, levels_of(x), weight, packed, bias)
+        packed = self.packed((weight,), lambda: _packed(weight, (), self.across), index=index)
+        return _product(x, levels_of(x, self.across), weight, packed, bias)
 
 
 class BitLinear(reference.BitLinear):
@@ -127,8 +124,8 @@ class BitLinear(reference.BitLinear):
 
     def forward(self, x: Tensor | BitInput | Stored) -> Tensor:
         """x [..., in] -> [..., out]."""
-        levels = levels_of(x, self.input_group(x))
-        packed = self.packed((self.weight,), lambda: _packed(self.weight, self.parts, self.group))
+        levels = levels_of(x, self.across)
+        packed = self.packed((self.weight,), lambda: _packed(self.weight, self.parts, self.across))
         return _product(x, levels, self.weight, packed, self.bias)
 
 
@@ -141,7 +138,7 @@ class PackedBitLinear(reference.PackedWeight):
 
     def forward(self, x: Tensor | BitInput | Stored) -> Tensor:
         """x [..., in] -> [..., out]."""
-        levels = levels_of(x, self.input_group(x))
+        levels = levels_of(x, self.across)
         codes = self.packed((self.weight,), lambda: pack(unpack_rows(self.weight, self.parts)))
         # scales apart from the bytes: they may be written alone
         return _product(x, levels, None, (codes, self.row_scales()), self.bias)

@@ -21,8 +21,16 @@ from hybridc.runtime.kernels.grouped_gemm import grouped_linear
 from hybridc.runtime.kernels.moe import permute, sort_by_expert, unpermute
 from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.ops.autocast import result_dtype
-from hybridc.runtime.ops.bit_linear import BitInput, BitProduct, eight_bits, straight_through, ternary_experts
+from hybridc.runtime.ops.bit_linear import (
+    BitInput,
+    BitProduct,
+    eight_bits,
+    straight_through,
+    ternary_experts,
+    whole_input,
+)
 from hybridc.runtime.ops.moe import Experts as Plain
+from hybridc.runtime.parallel.across import Across
 from hybridc.runtime.quant.linear import FP8Input, FP8Product
 
 ALIGN = 16
@@ -46,10 +54,10 @@ class Experts(Plain):
         self.inside = self._inside if inside is None else inside
         self._held: list[HeldWeights | None] = []
         for product in (self.first_product, self.down_product):
-            recipe = product.recipe if isinstance(product, FP8Product) else None
-            if recipe is not None and recipe.name not in RECIPES:
-                raise ValueError(f"experts on GPUs have no recipe {recipe.name}: choose {', '.join(RECIPES)}")
-            self._held.append(HeldWeights(recipe) if recipe is not None else None)
+            fp8 = product if isinstance(product, FP8Product) else None
+            if fp8 is not None and fp8.recipe.name not in RECIPES:
+                raise ValueError(f"experts on GPUs have no recipe {fp8.recipe.name}: choose {', '.join(RECIPES)}")
+            self._held.append(HeldWeights(fp8) if fp8 is not None else None)
 
     def forward(self, x: Input, weights: Tensor, ids: Tensor) -> Tensor:
         """x [..., dim], weights and ids [..., k] -> Σ over the choices of weight · expert(x), [..., dim].
@@ -76,7 +84,7 @@ class Experts(Plain):
             if held is not None:
                 return fp8_experts_linear(x, weight, bias, held, call, sort=sort, dtype=dtype)
             if isinstance(kind, BitProduct):
-                value, weight = _eight_bits(x), ternary_experts(weight)
+                value, weight = _eight_bits(x, kind.across), ternary_experts(weight, kind.across)
             elif kind is None and isinstance(x, Tensor):
                 value = x
             else:
@@ -86,12 +94,13 @@ class Experts(Plain):
             return grouped_linear(rows, weight.to(dtype), call.to.offsets, None if bias is None else bias.to(dtype))
 
 
-def _eight_bits(x: Input) -> Tensor:
+def _eight_bits(x: Input, across: Across) -> Tensor:
     """An input of a product in BitNet's formats, which may be in 8 bits already."""
+    whole_input(x, across)
     if isinstance(x, BitInput):
         return x.x
     if isinstance(x, KernelInput):
         return straight_through(x.carrier, (x.levels.data * x.levels.scale[..., None]).to(x.dtype))
     if isinstance(x, Stored):
         return straight_through(x.carrier, (x.data.float() * x.scale).to(x.dtype))
-    return eight_bits(x)
+    return eight_bits(x, across)

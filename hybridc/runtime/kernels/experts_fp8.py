@@ -23,11 +23,12 @@ from hybridc.runtime.kernels.experts_quantize import permute_quantized, quantize
 from hybridc.runtime.kernels.fp8_gemm import fp8_grouped_gemm, fp8_grouped_weight_gradient
 from hybridc.runtime.kernels.fp8_linear import check_device
 from hybridc.runtime.kernels.fp8_quantize import quantize_blocks, quantize_both_ways, quantize_groups
-from hybridc.runtime.kernels.fp8_quantize_wide import quantize_rows
+from hybridc.runtime.kernels.fp8_quantize_wide import Over, quantize_rows
 from hybridc.runtime.kernels.grouped_gemm import sum_by_expert
 from hybridc.runtime.kernels.moe import Sorted, gather, permute
 from hybridc.runtime.kernels.stored import Stored
-from hybridc.runtime.quant.linear import FP8Input
+from hybridc.runtime.parallel.across import ALONE, SPLIT_INPUT, Across
+from hybridc.runtime.quant.linear import FP8Input, FP8Product
 from hybridc.runtime.quant.recipes import Recipe
 from hybridc.runtime.quant.scaling import WHOLE
 from hybridc.runtime.versions import Held
@@ -38,9 +39,10 @@ RECIPES = ("tensor", "row", "block128", "mx")
 
 @dataclass(frozen=True)
 class ExpertsRecipe:
-    """How operands of grouped products are quantized in a recipe."""
+    """How operands of grouped products are quantized in a recipe, by ranks that have the weights between them."""
 
     recipe: Recipe
+    across: Across = ALONE
 
     @property
     def group(self) -> int:
@@ -57,39 +59,45 @@ class ExpertsRecipe:
         r, form = self.recipe, self.recipe.forward.dtype
         power = r.weight.power
         if r.weight.rows == WHOLE:
-            data, scale = quantize_rows(weight.flatten(1), form, pow2=power)
+            over = self._over(self.across.rows or self.across.columns)
+            data, scale = quantize_rows(weight.flatten(1), form, pow2=power, over=over)
             data, scale = data.view(weight.shape), scale[:, :, None]
             other = data.view(torch.uint8).transpose(1, 2).contiguous().view(form) if turned else None
             return data, scale, other, scale if turned else None
         if r.turns:
             made = quantize_blocks(weight, form, pow2=power, transposed=turned)
             return made if turned else (*made, None, None)
-        data, scale = self._lines(weight, form, power)
-        return (data, scale, *(self._lines(weight.transpose(1, 2), form, power) if turned else (None, None)))
+        data, scale = self._lines(weight, form, power, self.across.columns)
+        if not turned:
+            return data, scale, None, None
+        return data, scale, *self._lines(weight.transpose(1, 2), form, power, self.across.rows)
 
-    def rows(self, x: Tensor, form: torch.dtype) -> tuple[Tensor, Tensor]:
-        """x [rows, C] along channels; not for a scale of all rows."""
-        return self._lines(x, form, self.recipe.activation.power)
+    def rows(self, x: Tensor, form: torch.dtype, *, split: bool) -> tuple[Tensor, Tensor]:
+        """x [rows, C] along channels, of which ranks have parts where they are `split`; not for a scale of all rows."""
+        return self._lines(x, form, self.recipe.activation.power, split)
 
     def both_ways(
-        self, x: Tensor, form: torch.dtype, offsets: Tensor, align: int, *, channels: bool = True
+        self, x: Tensor, form: torch.dtype, offsets: Tensor, align: int, *, split: bool, channels: bool = True
     ) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
         """x [rows, C], sorted, along channels, and transposed along an expert's tokens; `channels` says whether the
-        first is needed."""
+        first is needed, `split` is as in `rows`."""
         power = self.recipe.activation.power
         if self.recipe.activation.columns != WHOLE:
             return quantize_both_ways(x, form, group=self.group, pow2=power, offsets=offsets, align=align)
         data, scale, data_t, scale_t = quantize_by_expert(
-            x, offsets, form, whole=self.whole, pow2=power, align=align
-        )  # fmt: skip
+            x, offsets, form, whole=self.whole, pow2=power, align=align, over=self._over(split)
+        )
         if not self.whole:
-            data, scale = quantize_rows(x, form, pow2=power) if channels else (None, None)
+            data, scale = quantize_rows(x, form, pow2=power, over=self._over(split)) if channels else (None, None)
         return data, scale, data_t, scale_t
 
-    def _lines(self, x: Tensor, form: torch.dtype, power: bool) -> tuple[Tensor, Tensor]:
+    def _lines(self, x: Tensor, form: torch.dtype, power: bool, split: bool) -> tuple[Tensor, Tensor]:
         if self.recipe.activation.columns == WHOLE:
-            return quantize_rows(x, form, pow2=power)
+            return quantize_rows(x, form, pow2=power, over=self._over(split))
         return quantize_groups(x, form, group=self.group, pow2=power)
+
+    def _over(self, split: bool) -> Over:
+        return self.across.most if split else None
 
 
 @dataclass(frozen=True)
@@ -101,11 +109,16 @@ class Weights:
 
 
 class HeldWeights:
-    """The quantized form of a parameter, kept until it is written, replaced or moved."""
+    """The quantized form of a product's parameter, kept until it is written, replaced or moved."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = ExpertsRecipe(recipe)
+    def __init__(self, product: FP8Product) -> None:
+        self.product = product
         self._held: Held[Weights] = Held()
+
+    @property
+    def recipe(self) -> ExpertsRecipe:
+        """How it is quantized."""
+        return ExpertsRecipe(self.product.recipe, self.product.across)
 
     @property
     def quantized(self) -> int:
@@ -143,14 +156,18 @@ def fp8_experts_linear(
     """x [..., K] of tokens that are to be sorted (`sort`), or [rows, K] sorted by expert, times each row's expert's
     weight [E, N, K], plus bias [E, N] -> [rows, N] in `dtype`.
 
-    Raises UsageError on a device of a compute capability below 9.0.
+    Raises UsageError on a device of a compute capability below 9.0, ValueError for a stored input of one rank's
+    channels.
     """
     value = x if isinstance(x, Tensor) else x.carrier if isinstance(x, Stored) else x.x
     check_device(value.device, "experts")
+    r = held.recipe
+    if isinstance(x, Stored) and r.across.columns and r.recipe.activation.columns == WHOLE:
+        raise ValueError(SPLIT_INPUT)
     stored = x if isinstance(x, Stored) else None
     made = held(weight, turned=call.learns)
     flat = value.reshape(-1, value.shape[-1])
-    return _Product.apply(flat, weight, bias, made, held.recipe, call, sort, dtype, stored)
+    return _Product.apply(flat, weight, bias, made, r, call, sort, dtype, stored)
 
 
 class _Product(torch.autograd.Function):
@@ -162,10 +179,11 @@ class _Product(torch.autograd.Function):
         learns, kept = call.learns and ctx.needs_input_grad[1], ()
         if stored is None and (r.whole or (learns and not sort)):
             # one scale for an expert's rows is found when they are sorted
-            data, scale, *kept = r.both_ways(permute(x, to) if sort else x, form, to.offsets, call.align)
+            rows = permute(x, to) if sort else x
+            data, scale, *kept = r.both_ways(rows, form, to.offsets, call.align, split=r.across.columns)
         else:
             if stored is None:
-                data, scale = r.rows(x, form)
+                data, scale = r.rows(x, form, split=r.across.columns)
             else:
                 data, scale = stored.data.view(x.shape), stored.scale.reshape(x.shape[0], -1)
             if sort:
@@ -186,10 +204,11 @@ class _Product(torch.autograd.Function):
         forward, backward = r.recipe.forward.dtype, r.recipe.backward.dtype
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         dx = dw = db = None
+        split, whole = r.across.rows, r.across.gradient(dy)
         if wants_weight or r.whole:
-            data, scale, *left = r.both_ways(dy, backward, to.offsets, align, channels=wants_x)
+            data, scale, *left = r.both_ways(whole, backward, to.offsets, align, split=split, channels=wants_x)
         elif wants_x:
-            data, scale = r.rows(dy, backward)
+            data, scale = r.rows(whole, backward, split=split)
         if wants_x:
             dx = fp8_grouped_gemm(data, scale, *ctx.made.backward, to.offsets, group=r.group, out_dtype=x_type)
             dx = gather(dx, None, to.places, x_type) if ctx.sort else dx
@@ -198,7 +217,8 @@ class _Product(torch.autograd.Function):
             if not ctx.quantized:
                 x = right[0] if ctx.stored is None else ctx.stored.again().reshape(-1, ctx.stored.shape[-1])
                 rows = permute(x, to) if ctx.sort else x
-                right = r.both_ways(rows, forward, to.offsets, align, channels=False)[2:]
+                columns = r.across.columns
+                right = r.both_ways(rows, forward, to.offsets, align, split=columns, channels=False)[2:]
             dw = fp8_grouped_weight_gradient(
                 *left, *right, to.offsets, group=r.group, align=align, out_dtype=weight_type
             )  # fmt: skip

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hybridc.runtime.kernels.expert_tiles import expert_of, lanes, tiles
 from hybridc.runtime.kernels.fp8_quantize import BLOCK, LARGEST, cast, rounds, scale_of, sizes
+from hybridc.runtime.kernels.fp8_quantize_wide import Over
 from hybridc.runtime.kernels.moe import Sorted, block_of, fill
 from hybridc.runtime.kernels.variant import Variant
 
@@ -48,13 +49,14 @@ def quantize_by_expert(
     whole: bool,
     pow2: bool = False,
     align: int = 1,
+    over: Over = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x [T, C], sorted by expert -> data [T, C] and scale [T, 1], data_t [C, U] and scale_t [C, tiles].
 
     Each expert's rows have one scale (`whole`, the tensor recipe), or one for each channel (the row recipe; only
     data_t and scale_t are made then, and the others are empty). U and tiles are those of
     `fp8_quantize.quantize_both_ways`, and so is `align`: the tiles of an expert repeat its scale. Rows behind the last
-    offset have no numbers.
+    offset have no numbers. `over` makes the amax of all of an expert's channels of that of those which are here.
     """
     (t, c), device, experts = x.shape, x.device, offsets.shape[0] - 1
     padded = triton.cdiv(t, 16) * 16
@@ -67,7 +69,8 @@ def quantize_by_expert(
         across = triton.cdiv(c, BLOCK)
         _amax_kernel[(experts, triton.cdiv(c, 32))](x, offsets, amax, c, *x.stride(), BLOCK_T=BLOCK, BLOCK_C=32)
         if whole:
-            amax = amax.amax(1, keepdim=True).expand(experts, c)
+            amax = amax.amax(1, keepdim=True)
+            amax = (amax if over is None else over(amax)).expand(experts, c)
         _apply_kernel[(tiles(padded, experts, BLOCK) * across,)](
             x, offsets, amax, data, scale, data_t, scale_t, t, padded, c, experts, *x.stride(), *amax.stride(),
             LARGEST=LARGEST[format], POW2=pow2, BLOCK=BLOCK, WHOLE=whole, LANES=lanes(experts),

@@ -25,9 +25,10 @@ from hybridc.runtime.errors import UsageError
 from hybridc.runtime.kernels.device import capability
 from hybridc.runtime.kernels.fp8_gemm import fp8_gemm
 from hybridc.runtime.kernels.fp8_quantize import quantize_blocks, quantize_both_ways, quantize_groups
-from hybridc.runtime.kernels.fp8_quantize_wide import quantize_rows, quantize_tensor
+from hybridc.runtime.kernels.fp8_quantize_wide import Over, quantize_rows, quantize_tensor
 from hybridc.runtime.kernels.stored import Stored
 from hybridc.runtime.ops.autocast import result_dtype
+from hybridc.runtime.parallel.across import SPLIT_INPUT
 from hybridc.runtime.quant import linear as emulation
 from hybridc.runtime.quant.held import EncodedWeight, gradient_dtype
 from hybridc.runtime.quant.recipes import Recipe
@@ -64,17 +65,19 @@ def quantize_operand(
     turned: bool,
     amax: Tensor | None = None,
     seen: Tensor | None = None,
+    over: Over = None,
 ) -> Operand:
-    """x [T, C], an activation or gradient, in a recipe. `amax` and `seen` fp32 [1] are as in `quantize_tensor`."""
+    """x [T, C], an activation or gradient, in a recipe. `amax` and `seen` fp32 [1] are as in `quantize_tensor`, and so
+    is `over`, where x has a part of the channels."""
     power = r.activation.power
     if r.activation.columns != WHOLE:
         if turned:
             return Operand(*quantize_both_ways(x, format, group=r.activation.columns, pow2=power))
         return Operand(*quantize_groups(x, format, group=r.activation.columns, pow2=power))
     if r.activation.rows != WHOLE:
-        along = quantize_rows(x, format, pow2=power)
+        along = quantize_rows(x, format, pow2=power, over=over)
         return Operand(*along, *quantize_rows(x.t(), format, pow2=power)) if turned else Operand(*along)
-    made = quantize_tensor(x, format, pow2=power, amax=amax, seen=seen, transposed=turned)
+    made = quantize_tensor(x, format, pow2=power, amax=amax, seen=seen, transposed=turned, over=over)
     return Operand(*made, made[1]) if turned else Operand(*made)
 
 
@@ -134,6 +137,8 @@ class FP8Product(emulation.FP8Product):
         value = x.carrier if isinstance(x, Stored) else x.x if isinstance(x, emulation.FP8Input) else x
         check_device(value.device, "products")
         given = x if isinstance(x, FP8Input | Stored) else None
+        if given is not None and self.across.columns and self.recipe.activation.columns == WHOLE:
+            raise ValueError(SPLIT_INPUT)
         dtype = result_dtype(value)
         with torch.autocast(value.device.type, enabled=False):
             held = self.weight(weight, index, encoded)
@@ -147,12 +152,13 @@ class FP8Product(emulation.FP8Product):
 
         The host waits for no number: a first step's own amax is taken by the kernel, which finds no former one.
         """
-        r = self.recipe
+        r, over = self.recipe, self.across.most if any(self.split(which)) else None
         if not r.history:
-            return quantize_operand(x, r, format, turned=turned)
+            return quantize_operand(x, r, format, turned=turned, over=over)
         history = self.amax[which]
         before, seen = history.max().view(1), torch.zeros(1, device=x.device)
-        made = quantize_operand(x, r, format, turned=turned, amax=before, seen=seen)
+        made = quantize_operand(x, r, format, turned=turned, amax=before, seen=seen, over=over)
+        seen = seen if over is None else over(seen)
         later = torch.cat((seen, history[:-1]))
         self.amax[which] = later if self.training else torch.where(before > 0, history, later)
         return made
@@ -166,8 +172,9 @@ class FP8Product(emulation.FP8Product):
             return EncodedWeight(data, scale, other[0], scale if turned else None)
         if r.turns:
             return EncodedWeight(*quantize_blocks(weight, form, pow2=r.weight.power, transposed=turned))
-        along = quantize_operand(weight, r, form, turned=False)[:2]
-        across = quantize_operand(weight.t(), r, form, turned=False)[:2] if turned else (None, None)
+        rows, columns = (self.across.most if cut else None for cut in self.split(1))
+        along = quantize_operand(weight, r, form, turned=False, over=columns)[:2]
+        across = quantize_operand(weight.t(), r, form, turned=False, over=rows)[:2] if turned else (None, None)
         return EncodedWeight(*along, *across)
 
     def decode(self, encoded: EncodedWeight) -> HeldWeight:
@@ -210,7 +217,7 @@ class _Products(torch.autograd.Function):
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         dx = dw = db = None
         if wants_x or wants_weight or r.history:
-            made = product.quantize(2, dy, r.backward.dtype, turned=wants_weight)
+            made = product.quantize(2, product.across.gradient(dy), r.backward.dtype, turned=wants_weight)
         if wants_x:
             dx = _gemm(made[:2], ctx.held.backward, r, x_type)
         if wants_weight:

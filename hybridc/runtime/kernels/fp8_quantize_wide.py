@@ -7,6 +7,9 @@ the amax; a tensor whose amax is given is read once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 import triton
 import triton.language as tl
@@ -18,14 +21,20 @@ from hybridc.runtime.kernels.variant import Variant
 LONGEST = 16384
 """Numbers of a row that are kept in registers."""
 
+Over: TypeAlias = Callable[[Tensor], Tensor] | None
+"""What makes the amax of a whole row or tensor of that of the part which is here."""
 
-def quantize_rows(x: Tensor, format: torch.dtype = torch.float8_e4m3fn, *, pow2: bool = False) -> tuple[Tensor, Tensor]:
+
+def quantize_rows(
+    x: Tensor, format: torch.dtype = torch.float8_e4m3fn, *, pow2: bool = False, over: Over = None
+) -> tuple[Tensor, Tensor]:
     """x [..., C] -> data [..., C] and scale fp32 [..., 1]. x may be a transposed view: its columns are rows then."""
     flat = x.flatten(0, -2)
     r, c = flat.shape
     data = torch.empty((r, c), dtype=format, device=x.device)
-    if c > LONGEST or flat.stride(1) != 1:
+    if c > LONGEST or flat.stride(1) != 1 or over is not None:
         amax = _amax(flat, r)
+        amax = amax if over is None else over(amax)
         scale = torch.ones(r, dtype=torch.float32, device=x.device)
         _apply(flat, amax, data, scale, None, pow2, False)
     else:
@@ -47,12 +56,13 @@ def quantize_tensor(
     amax: Tensor | None = None,
     seen: Tensor | None = None,
     transposed: bool = False,
+    over: Over = None,
 ) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
     """x [..., C] -> data [..., C] and scale fp32 [1], and with `transposed` data_t [C, ...] for x of two dimensions.
 
     The amax is x's own, or `amax` fp32 [1], as delayed scaling takes it from earlier steps; numbers beyond it saturate.
     Where it is 0, as in a first step, x's own counts, and the host need not know. x's own is also put into `seen` fp32
-    [1] where it is larger than what is there.
+    [1] where it is larger than what is there; where x is a part of a tensor, this is the part's own.
     """
     flat = x.flatten(0, -2)
     data = torch.empty(flat.shape, dtype=format, device=x.device)
@@ -64,6 +74,7 @@ def quantize_tensor(
         seen = None
     else:
         amax = torch.maximum(amax, _amax(flat, 1, unless=amax))
+    amax = amax if over is None else over(amax)
     scale = torch.ones(1, dtype=torch.float32, device=x.device)
     _apply(flat, amax, data, scale, data_t, pow2, True, seen)
     return (data.view(x.shape), scale, data_t) if transposed else (data.view(x.shape), scale)

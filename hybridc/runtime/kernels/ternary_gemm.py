@@ -14,8 +14,6 @@ Traffic: x is read once and written as int8; a product reads N K / 4 bytes of we
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
@@ -23,20 +21,18 @@ from torch import Tensor
 
 from hybridc.runtime.kernels.variant import Variant
 from hybridc.runtime.ops.bit_linear import SMALLEST, ternary_levels
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from hybridc.runtime.parallel.across import ALONE, Across
 
 
 def quantize_ternary(
-    weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None
-) -> tuple[Tensor, Tensor]:
+    weight: Tensor, parts: tuple[int, ...] = (), across: Across = ALONE
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """weight [N, K] -> int8 [N, K] of -1, 0 and 1, and fp32 [N], the scale of each row.
 
     `parts` are the rows of projections fused in the weight, each with a scale of its own: its mean absolute value, and
-    1e-5 at least. `group` are the ranks that each have a shard of the weight.
+    1e-5 at least. `across` are the ranks that have the weight between them.
     """
-    values, scales = ternary_levels(weight, parts, group)
+    values, scales = ternary_levels(weight, parts, across)
     rows = parts or (weight.shape[0],)
     return values, torch.cat([s.expand(n) for s, n in zip(scales, rows, strict=True)])
 

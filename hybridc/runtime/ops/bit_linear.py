@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from hybridc.runtime.ops.autocast import result_dtype
 from hybridc.runtime.ops.ternary_rows import quarter, unpack_rows
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+from hybridc.runtime.parallel.across import ALONE, SPLIT_INPUT, Across, Scaled
 
 SMALLEST = 1e-5
 """Means and maxima below this count as this, so that zeros have a scale."""
@@ -47,71 +45,80 @@ def _levels(weight: Tensor, many: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def inverse_scales(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None) -> Tensor:
+def inverse_scales(weight: Tensor, parts: tuple[int, ...] = (), across: Across = ALONE) -> Tensor:
     """fp32 [parts], what the weights of each fused projection are multiplied with to be rounded: 1 over their mean
     absolute value, 1e-5 at least.
 
-    The weight is [out, in], or a shard of it on each rank of `group`, rows or columns: means are those of the whole.
-    They are summed in fp64, so that neither the order nor the split of a sum shows in fp32.
+    The weight is [out, in], or what of it a rank has: means are those of the whole, which `across` knows. They are
+    summed in fp64, so that neither the order nor the split of a sum shows in fp32.
     """
-    shards = weight.split(parts or weight.shape[0])
-    sums = torch.stack([part.abs().sum(dtype=torch.float64) for part in shards])
-    counts = torch.tensor([part.numel() for part in shards], dtype=torch.float64, device=weight.device)
-    if group is not None:
-        both = torch.stack((sums, counts))
-        distributed.all_reduce(both, group=group)
-        sums, counts = both
-    return _inverse(sums / counts.clamp(min=1))
+    rows, mine = parts or (weight.shape[0],), across.counted(weight)
+    masks = [None] * len(rows) if mine is None else mine.split(rows)
+    sums = [_sums(w, m) for w, m in zip(weight.split(rows), masks, strict=True)]
+    return _inverse(_means(torch.stack(sums), across))
+
+
+def _sums(weight: Tensor, mine: Tensor | None) -> Tensor:
+    """fp64 [..., 2], the sum of magnitudes over weights [..., out, in] and how many they are, of those that are
+    `mine` to count."""
+    sizes = weight.abs() if mine is None else weight.abs() * mine
+    total = sizes.sum((-2, -1), dtype=torch.float64)
+    count = total.new_tensor(weight.shape[-2:].numel()) if mine is None else mine.sum(dtype=total.dtype)
+    return torch.stack((total, count.expand_as(total)), -1)
+
+
+def _means(sums: Tensor, across: Across) -> Tensor:
+    """fp64 [...], means of what `_sums` gives, over all ranks."""
+    total, count = across.sums(sums).unbind(-1)
+    return total / count.clamp(min=1)
 
 
 @torch.no_grad()
 def ternary_levels(
-    weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None
-) -> tuple[Tensor, Tensor]:
+    weight: Tensor, parts: tuple[int, ...] = (), across: Across = ALONE
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """weight [out, in] -> int8 [out, in] of -1, 0 and 1, and fp32 [parts], the scales that go with them."""
-    many = inverse_scales(weight, parts, group)
+    many = inverse_scales(weight, parts, across)
     shards = weight.split(parts or weight.shape[0])
     levels = [_levels(w, m).to(torch.int8) for w, m in zip(shards, many, strict=True)]
     return torch.cat(levels) if len(levels) > 1 else levels[0], 1.0 / many
 
 
-def ternary(weight: Tensor, parts: tuple[int, ...] = (), group: ProcessGroup | None = None) -> Tensor:
+def ternary(weight: Tensor, parts: tuple[int, ...] = (), across: Across = ALONE) -> Tensor:
     """Each weight as -s, 0 or s, the nearest, where s is the mean absolute weight; the gradient passes unchanged.
 
-    `parts` are the rows of projections fused in the weight, each with an s of its own; `group` are the ranks that each
-    have a shard of the weight.
+    `parts` are the rows of projections fused in the weight, each with an s of its own; `across` are the ranks that have
+    the weight between them.
     """
-    many = inverse_scales(weight, parts, group)
+    many = inverse_scales(weight, parts, across)
     shards = weight.detach().split(parts or weight.shape[0])
     levels = [(_levels(w, m) / m).to(w.dtype) for w, m in zip(shards, many, strict=True)]
     return straight_through(weight, torch.cat(levels) if len(levels) > 1 else levels[0])
 
 
-def ternary_experts(weight: Tensor) -> Tensor:
+def ternary_experts(weight: Tensor, across: Across = ALONE) -> Tensor:
     """`ternary` of each expert's weight, all at once: [E, out, in] -> [E, out, in]."""
     with torch.no_grad():
-        sums = weight.abs().sum((1, 2), keepdim=True, dtype=torch.float64)
-        many = _inverse(sums / max(1, weight.shape[1:].numel()))
+        many = _inverse(_means(_sums(weight, across.counted(weight)), across))[:, None, None]
         made = (_levels(weight, many) / many).to(weight.dtype)
     return straight_through(weight, made)
 
 
 @torch.no_grad()
-def token_levels(x: Tensor, group: ProcessGroup | None = None) -> tuple[Tensor, Tensor]:
+def token_levels(x: Tensor, across: Across = ALONE) -> tuple[Tensor, Tensor]:
     """x [..., in] -> fp32 [..., in] of whole numbers from -128 to 127, and fp32 [..., 1], the scale of each token: its
-    largest magnitude, 1e-5 at least, over 127. `group` are the ranks that each have a part of the channels."""
+    largest magnitude, 1e-5 at least, over 127. Where `across` says that ranks have columns of the weight, they have
+    these channels of x, and scales are of all channels."""
     wide = x.float()
     largest = wide.abs().amax(-1, keepdim=True)
-    if group is not None:
-        distributed.all_reduce(largest, distributed.ReduceOp.MAX, group)
-    largest = largest.clamp(min=SMALLEST)
+    largest = (across.most(largest) if across.columns else largest).clamp(min=SMALLEST)
     return (wide * 127.0 / largest).round().clamp(-128, 127), largest / 127.0
 
 
-def eight_bits(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
+def eight_bits(x: Tensor, across: Across = ALONE) -> Tensor:
     """Each token's channels on 256 levels between -128/127 and 1 times its largest; the gradient passes unchanged.
-    `group` as in `token_levels`."""
-    levels, scale = token_levels(x, group)
+    `across` as in `token_levels`."""
+    levels, scale = token_levels(x, across)
     return straight_through(x, (levels * scale).to(x.dtype))
 
 
@@ -134,34 +141,29 @@ class BitInput:
 
 
 class BitProduct(nn.Module):
-    """x Wᵀ + b in BitNet's formats, with weights that are not its own, such as experts'."""
+    """x Wᵀ + b in BitNet's formats, with weights that are not its own, such as experts'; `across` are the ranks that
+    have them between them."""
+
+    across: Across = ALONE
 
     def forward(self, x: Tensor | BitInput, weight: Tensor, bias: Tensor | None = None, *, index: int = 0) -> Tensor:
         """x [..., in], weight [out, in] -> [..., out]."""
-        return F.linear(x.x if isinstance(x, BitInput) else eight_bits(x), ternary(weight), bias)
+        return F.linear(_in_eight_bits(x, self.across), ternary(weight, (), self.across), bias)
 
 
-class Sharded:
-    """What a projection in BitNet's formats has to know where tensor parallelism splits it.
-
-    `group` are the ranks that have its weight's other shards. `input_split` says that these are columns, and the ranks
-    have the channels of the input too: tokens' largest numbers are then taken over all of them.
-    """
-
-    group: ProcessGroup | None = None
-    input_split: bool = False
-
-    def input_group(self, x: object) -> ProcessGroup | None:
-        """The ranks that have parts of the input's tokens. Raises ValueError for an input that has been quantized by
-        the largest number of one part."""
-        if self.group is None or not self.input_split:
-            return None
-        if not isinstance(x, Tensor):
-            raise ValueError("an input that is split over ranks is quantized by the projection: hand it a tensor")
-        return self.group
+def whole_input(x: object, across: Across) -> None:
+    """Raises ValueError for an input that has been quantized by the largest number of one rank's channels of it."""
+    if across.columns and not isinstance(x, Tensor):
+        raise ValueError(SPLIT_INPUT)
 
 
-class BitLinear(Sharded, nn.Linear):
+def _in_eight_bits(x: Tensor | BitInput, across: Across) -> Tensor:
+    """What a product reads of its input."""
+    whole_input(x, across)
+    return x.x if isinstance(x, BitInput) else eight_bits(x, across)
+
+
+class BitLinear(Scaled, nn.Linear):
     """y = eight_bits(x) ternary(W)ᵀ + b. `parts` are the rows of projections fused in W, each with its own scale."""
 
     def __init__(self, ins: int, out: int, *, bias: bool = False, parts: tuple[int, ...] = ()) -> None:
@@ -170,12 +172,10 @@ class BitLinear(Sharded, nn.Linear):
 
     def forward(self, x: Tensor | BitInput) -> Tensor:
         """x [..., in] -> [..., out]."""
-        group = self.input_group(x)
-        made = x.x if isinstance(x, BitInput) else eight_bits(x, group)
-        return F.linear(made, ternary(self.weight, self.parts, self.group), self.bias)
+        return F.linear(_in_eight_bits(x, self.across), ternary(self.weight, self.parts, self.across), self.bias)
 
 
-class PackedWeight(Sharded, nn.Module):
+class PackedWeight(Scaled, nn.Module):
     """The parameters of a projection whose weights are ternary and stay so, for inference.
 
     weight: uint8 [Σ ⌈part / 4⌉, in], laid out by `ternary_rows.pack_rows`; weight_scale: fp32 [parts], what the -1, 0
@@ -210,8 +210,8 @@ class PackedBitLinear(PackedWeight):
 
     def forward(self, x: Tensor | BitInput) -> Tensor:
         """x [..., in] -> [..., out] in x's dtype (autocast's, where that is on)."""
-        group = self.input_group(x)
-        levels, scale = x.levels if isinstance(x, BitInput) else token_levels(x, group)
+        whole_input(x, self.across)
+        levels, scale = x.levels if isinstance(x, BitInput) else token_levels(x, self.across)
         value = x.value if isinstance(x, BitInput) else x
         dtype = result_dtype(value)
         with torch.autocast(x.device.type, enabled=False):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hybridc.runtime.ops.autocast import without_autocast
+from hybridc.runtime.parallel.across import Across, Scaled
 
 ACTIVATIONS = {
     "silu": F.silu,
@@ -73,7 +74,7 @@ def choose(
     return (weights * scaling if scaling != 1.0 else weights), ids
 
 
-class Experts(nn.Module):
+class Experts(Scaled, nn.Module):
     """`experts` feed-forward layers; each token runs through those that it chose.
 
     Gated: down(act(min(gate, limit)) · (clamp(up, ±limit) + up_offset)), with x sigmoid(beta x) as silu. Parameters:
@@ -109,6 +110,12 @@ class Experts(nn.Module):
         self.act = ACTIVATIONS[act] if beta == 1.0 else lambda x: x * (beta * x).sigmoid()
         self.gated, self.limit, self.up_offset = gated, limit, up_offset
 
+    def placed(self, name: str, across: Across) -> None:
+        """As of any module with products of few bits."""
+        product = {self.first: self.first_product, "down": self.down_product}.get(name)
+        if product is not None:
+            product.across = across
+
     def forward(self, x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
         """x [..., dim], weights and ids [..., k] -> Σ over the choices of weight · expert(x), [..., dim].
 
@@ -123,12 +130,13 @@ class Experts(nn.Module):
             real = torch.zeros(rows.shape[0], 1, dtype=torch.bool, device=rows.device)
             rows = rows.where(real.index_fill(0, places.reshape(-1), True), 0)
         # unbind, since the gradient of an index is as large as all experts, for each of them
-        names = (self.first, "down", f"{self.first}_bias", "down_bias") if self.bias else (self.first, "down")
-        experts = zip(*(getattr(self, name).unbind() for name in names), strict=True)
+        names = (self.first, "down", f"{self.first}_bias", "down_bias")
+        absent = (None,) * self.down.shape[0]
+        given = (getattr(self, name, None) for name in names)
+        experts = zip(*(absent if p is None else p.unbind() for p in given), strict=True)
         outputs = []
-        for n, (part, (up, down, *biases)) in enumerate(zip(rows.split(counts), experts, strict=True)):
+        for n, (part, (up, down, first, second)) in enumerate(zip(rows.split(counts), experts, strict=True)):
             if part.shape[0]:
-                first, second = biases or (None, None)
                 inside = self._inside(_product(self.first_product, part, up, first, n))
                 outputs.append(_product(self.down_product, inside, down, second, n))
         if not outputs:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from hybridc.runtime.parallel.across import Across, Scaled
 from hybridc.runtime.parallel.axis import Axis
 from hybridc.runtime.parallel.mesh import Mesh
 from hybridc.runtime.parallel.shards import first
@@ -21,11 +22,14 @@ def place(model: LanguageModel, mesh: Mesh) -> None:
     for module in model.modules():
         if isinstance(getattr(module, "tp", None), Axis):
             module.tp = mesh.tp
-    if mesh.tp.rank:
-        for name, shard in model.shards().items():
-            if isinstance(shard, first):
-                owner, _, leaf = name.rpartition(".")
-                _without(model, model.get_submodule(owner), leaf)
+    for name, shard in model.shards().items():
+        path, _, leaf = name.rpartition(".")
+        owner = model.get_submodule(path)
+        parameter = owner._parameters.get(leaf)
+        if isinstance(owner, Scaled) and parameter is not None:
+            owner.placed(leaf, Across.of(parameter, shard, mesh.tp))
+        if mesh.tp.rank and isinstance(shard, first):
+            _without(model, owner, leaf)
 
 
 def _without(model: LanguageModel, module: nn.Module, name: str) -> None:

@@ -12,9 +12,10 @@ from torch.autograd.function import once_differentiable
 from hybridc.runtime.errors import UsageError
 from hybridc.runtime.init import zeros
 from hybridc.runtime.ops.autocast import result_dtype
+from hybridc.runtime.parallel.across import ALONE, SPLIT_INPUT, Across, Scaled
 from hybridc.runtime.quant.held import EncodedWeight, gradient_dtype, restored
 from hybridc.runtime.quant.recipes import Recipe, recipe
-from hybridc.runtime.quant.scaling import Quantized, largest, quantize, scaled_mm
+from hybridc.runtime.quant.scaling import WHOLE, Quantized, largest, quantize, scaled_mm
 from hybridc.runtime.versions import Held
 
 
@@ -53,11 +54,13 @@ class FP8Product(nn.Module):
 
     Holds what a recipe remembers: quantized weights, by the version of the parameter, so that a step with several
     micro-batches quantizes them once; and for the delayed recipe `amax` [3, history], the largest numbers of former
-    inputs, weights and gradients.
+    inputs, weights and gradients. `across` are the ranks that have the weight between them: largest numbers are those
+    of all of it, and of all that it is multiplied with.
     """
 
     INIT: ClassVar[dict[str, zeros]] = {"amax": zeros()}
     amax: Tensor
+    across: Across = ALONE
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__()
@@ -79,9 +82,12 @@ class FP8Product(nn.Module):
         """x [..., in], weight [out, in], bias [out] -> [..., out] in x's dtype (autocast's, where that is on).
 
         `index` tells weights apart that go through one product, such as experts. `encoded` says that the weight is
-        stored in FP8, and with what scales; `weight` is its data then, and has a gradient in fp32.
+        stored in FP8, and with what scales; `weight` is its data then, and has a gradient in fp32. Raises ValueError
+        for an input quantized by one rank's channels of it.
         """
         shared = x if isinstance(x, FP8Input) else None
+        if shared is not None and self.across.columns and self.recipe.activation.columns == WHOLE:
+            raise ValueError(SPLIT_INPUT)
         x = x.x if isinstance(x, FP8Input) else x
         dtype = result_dtype(x)
         with torch.autocast(x.device.type, enabled=False):
@@ -95,6 +101,20 @@ class FP8Product(nn.Module):
         """The recipe's name, for print(net)."""
         return self.recipe.name
 
+    def split(self, operand: int) -> tuple[bool, bool]:
+        """Whether ranks have parts of the rows and of the columns of an operand (0 input, 1 weight, 2 gradient)."""
+        a = self.across
+        return ((False, a.columns), (a.rows, a.columns), (False, a.rows))[operand]
+
+    def operand(self, operand: int, x: Tensor, amax: Tensor | None, *, turned: bool = False) -> Quantized:
+        """A matrix as a product takes it, or `turned`, transposed before it is quantized. `amax` is what `scale_source`
+        gave for it."""
+        r, parts = self.recipe, self.split(operand)
+        element, scaling = r.backward if operand == 2 else r.forward, r.weight if operand == 1 else r.activation
+        x, parts = (x.t(), parts[::-1]) if turned else (x, parts)
+        over = any(cut and side == WHOLE for cut, side in zip(parts, (scaling.rows, scaling.columns), strict=True))
+        return quantize(x, element, scaling, self.across.most(largest(x, scaling)) if over and amax is None else amax)
+
     def scale_source(self, operand: int, x: Tensor) -> Tensor | None:
         """The delayed recipe's largest number of former steps for an operand (0 input, 1 weight, 2 gradient), the
         present one remembered; None for other recipes, and for a first step, whose own number counts."""
@@ -103,6 +123,7 @@ class FP8Product(nn.Module):
         before = self.amax[operand].max()
         with torch.no_grad():
             now = largest(x, self.recipe.activation).max()
+            now = self.across.most(now) if any(self.split(operand)) else now
             if self.training or not bool(before):
                 self.amax[operand] = self.amax[operand].roll(1)
                 self.amax[operand, 0] = now
@@ -110,10 +131,9 @@ class FP8Product(nn.Module):
 
     def encode(self, weight: Tensor, *, turned: bool) -> EncodedWeight:
         """A weight [out, in] in FP8; `turned` says whether the layout of the input's gradient is wanted as well."""
-        r = self.recipe
         amax = self.scale_source(1, weight)
-        other = quantize(weight.t(), r.forward, r.weight, amax) if turned and not r.turns else None
-        return EncodedWeight.of(quantize(weight, r.forward, r.weight, amax), other)
+        other = self.operand(1, weight, amax, turned=True) if turned and not self.recipe.turns else None
+        return EncodedWeight.of(self.operand(1, weight, amax), other)
 
     def decode(self, encoded: EncodedWeight) -> Any:
         """A weight in FP8 as the products of this class take it."""
@@ -146,30 +166,29 @@ class _Products(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, held: QuantizedWeight, product: FP8Product, shared: FP8Input | None
     ) -> Tensor:
-        r = product.recipe
         ctx.held, ctx.product, ctx.dtypes, ctx.x = held, product, (x.dtype, gradient_dtype(weight)), None
         if shared is not None:
             ctx.x = shared.made(turned=True) if ctx.needs_input_grad[1] else None
             return scaled_mm(shared.made(turned=False), held.forward)
         amax = product.scale_source(0, x)
         if ctx.needs_input_grad[1]:
-            ctx.x = quantize(x.t(), r.forward, r.activation, amax)
-        return scaled_mm(quantize(x, r.forward, r.activation, amax), held.forward)
+            ctx.x = product.operand(0, x, amax, turned=True)
+        return scaled_mm(product.operand(0, x, amax), held.forward)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        r = ctx.product.recipe
+        dy = ctx.product.across.gradient(dy)
         amax = ctx.product.scale_source(2, dy)
         dx = dw = None
         if ctx.needs_input_grad[0]:
-            dx = scaled_mm(quantize(dy, r.backward, r.activation, amax), ctx.held.backward).to(ctx.dtypes[0])
+            dx = scaled_mm(ctx.product.operand(2, dy, amax), ctx.held.backward).to(ctx.dtypes[0])
         if ctx.x is not None:
-            dw = scaled_mm(quantize(dy.t(), r.backward, r.activation, amax), ctx.x).to(ctx.dtypes[1])
+            dw = scaled_mm(ctx.product.operand(2, dy, amax, turned=True), ctx.x).to(ctx.dtypes[1])
         return dx, dw, None, None, None
 
 
-class FP8Linear(nn.Linear):
+class FP8Linear(Scaled, nn.Linear):
     """y = x Wᵀ + b with products in FP8: the weight stays as it is, a master that the optimizer changes.
 
     The recipe is `tensor`, `delayed`, `row`, `block128` or `mx`; options are `fwd` and `bwd`, element formats of the
@@ -192,6 +211,11 @@ class FP8Linear(nn.Linear):
     def forward(self, x: Tensor | FP8Input) -> Tensor:
         """x [..., in] -> [..., out]."""
         return self.product(x, self.weight, self.bias, encoded=self.encoded())
+
+    def placed(self, name: str, across: Across) -> None:
+        """As of any module with products of few bits."""
+        if name == "weight":
+            self.product.across = across
 
     def encoded(self) -> EncodedWeight | None:
         """The weight where it is stored in FP8. Raises UsageError where a cast to another dtype has spoiled it."""
