@@ -320,8 +320,9 @@ def _model_class(module: Module, shared: Mapping[str, Shared], *, fused_loss: bo
         given += ", mesh=self.mesh"
     ctx = ", ctx" if module.axis("tp") > 1 else ""
     output = "output_of(self.head, x, labels)" if fused_loss else f"output(self.head(x{ctx}), labels)"
-    if ctx and (last := module.head.nodes[-1].cuts):
-        output = f"output_over({last[0][1].parts[0]}, self.head(x, ctx), labels)"
+    weight = next(iter(module.head.nodes[-1].held or ()), None)
+    if ctx and weight is not None and weight.cut is not None:
+        output = f"output_over({weight.cut.parts[0]}, self.head(x, ctx), labels)"
     forward = [
         "def forward(self, input_ids, labels=None, *, attention_mask=None, seq=None, positions=None, cache=None):",
         *(f"    {line}" for line in broken(f"ctx = Context(input_ids, {given})", WIDTH - 4)),

@@ -8,13 +8,12 @@ and take no part in equality.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hybridc.diagnostics import NO_SPAN, Span
 from hybridc.ir.ops.base import Op, Param, Widths
 from hybridc.ir.packed import stored
-from hybridc.ir.sharding import Cut
 from hybridc.ir.types import DType, TensorType
 
 
@@ -26,8 +25,8 @@ class Node:
     until the infer pass has run. `hint` is the name that the spec gives the value, if it does. `formats` are the number
     formats of its projections, by their names below the op. `own` says that its parameters are each layer's own where
     the block is shared. `kernel` is the generated kernel that computes the node together with those of the same name,
-    `inner` are those that compute parts inside its op, by the parts' names. `cuts` are the parts of its parameters that
-    a rank has, in a module of what one rank computes.
+    `inner` are those that compute parts inside its op, by the parts' names. `held` are its parameters as
+    a rank has them, in a module of what one rank computes: they start as the whole ones do.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Node:
     own: bool = False
     kernel: str = ""
     inner: tuple[tuple[str, str], ...] = ()
-    cuts: tuple[tuple[str, Cut], ...] = ()
+    held: tuple[Param, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,9 @@ class Block:
 
     def params_of(self, node: Node) -> tuple[Param, ...]:
         """The parameters of a node in the formats that it has."""
-        made, cuts = stored(node.op, self.widths(node), dict(node.formats)), dict(node.cuts)
-        return tuple(replace(p, cut=cuts[p.name]) if p.name in cuts else p for p in made)
+        if node.held is not None:
+            return node.held
+        return stored(node.op, self.widths(node), dict(node.formats))
 
 
 @dataclass(frozen=True)

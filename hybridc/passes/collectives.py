@@ -9,6 +9,7 @@ from hybridc.diagnostics import Sink
 from hybridc.ir.graph import Block, Module, Node
 from hybridc.ir.ops.base import Op
 from hybridc.ir.ops.collectives import Redistribute
+from hybridc.ir.packed import stored
 from hybridc.ir.places import REPLICATED
 from hybridc.ir.sharding import SAME, SUMMED, Rule
 from hybridc.ir.types import TensorType
@@ -58,12 +59,14 @@ def _rank(block: Block, node: Node, ranks: int) -> Node:
     sharded = op.sharded(rule.name, widths, ranks) if rule.name else None
     whole = SAME if rule.gives == REPLICATED and not rule.name else SUMMED
     made: Op = sharded.op if sharded is not None else op
+    local_widths = widths if sharded is None or sharded.ins is None else sharded.ins
     given = sharded.cuts if sharded is not None else {}
-    cuts = tuple((p.name, given.get(p.name, whole)) for p in block.params_of(node))
+    shapes = {p.name: p.shape for p in stored(made, local_widths, dict(node.formats))}
+    held = tuple(replace(p, shape=shapes[p.name], cut=given.get(p.name, whole)) for p in block.params_of(node))
     # a norm over ranks has no kernel
-    parts = {k.part for k in made.kernels(sharded.ins or widths)} if sharded is not None else set()
+    parts = {k.part for k in made.kernels(local_widths)} if sharded is not None else set()
     inner = tuple(pair for pair in node.inner if pair[0] in parts) if sharded is not None else node.inner
-    return replace(node, op=made, type=type, cuts=cuts, inner=inner)
+    return replace(node, op=made, type=type, held=held, inner=inner)
 
 
 def rule_of(block: Block, node: Node, ranks: int) -> Rule:

@@ -47,6 +47,8 @@ NORMS = ("rmsnorm()", "layernorm()", "rmsnorm(zero_centered=true)")
 
 HEADS = ("", "tied=true", "bias=true", "tied=true, softcap=5.0", "scale=0.3")
 
+INITS = ("normal(0.02)", "normal(0.1, depth=true)", "kaiming(depth=true)")
+
 BATCHES = ("plain", "padded", "packed")
 
 
@@ -64,6 +66,7 @@ class Case:
     micro_batches: int
     seed: int
     shared: bool = False
+    init: str = INITS[0]
 
     @property
     def spec(self) -> str:
@@ -84,6 +87,7 @@ class Case:
                 f"  embed = embedding({VOCAB}, dim)",
                 f"  layers = {order}",
                 f"  head = rmsnorm() >> lm_head({VOCAB}{options})",
+                f"  init = {self.init}",
                 "}",
             ]
         )
@@ -122,6 +126,8 @@ class Case:
             yield replace(self, head="")
         if self.shared:
             yield replace(self, shared=False)
+        if self.init != INITS[0]:
+            yield replace(self, init=INITS[0])
         if self.rows > 1:
             yield replace(self, rows=1)
         if self.length > 2:
@@ -172,6 +178,7 @@ def random_case(seed: int, axes: tuple[str, ...] = ("tp", "dp", "pp"), sublayers
         micro_batches=draw.choice((1, 2, 3)),
         seed=seed,
         shared=draw.random() < 0.25,
+        init=draw.choice(INITS),
     )
     depth = max(case.stages, draw.randint(1, 3))
     micro = max(case.micro_batches, case.stages if "pp" in forms else 1)
