@@ -16,7 +16,7 @@ def parallel_files(module: Module, digest: str) -> dict[str, str]:
     if not sizes:
         return {}
     shown = ", ".join(f"{a.name} = {a.form}" for a in module.mesh if a.name in sizes)
-    imports = ["agree.agree", "gradients.Gradients", "mesh.Mesh", "place.place"]
+    imports = ["agree.agree", "gradients.Gradients", "memory.materialise", "mesh.Mesh", "place.place"]
     steps = ["agree(SPEC, model, mesh)", "mesh = Mesh.of(mesh, model.MESH)", "place(model, mesh)"]
     dtype, constants = "", [f"SPEC = {lit(digest[:12])}"]
     if "pp" in sizes:
@@ -28,7 +28,7 @@ def parallel_files(module: Module, digest: str) -> dict[str, str]:
         imports.append("fsdp.FullyShard, units")
         dtype = "" if module.dtype is DType.FP32 else f"torch.{module.dtype.torch_name}"
         steps += fsdp_lines(dtype, stages="pp" in sizes)
-    steps += ["model.gradients = Gradients(model, mesh)", "return model"]
+    steps += ["materialise(model, mesh)", "model.gradients = Gradients(model, mesh)", "return model"]
     lines = [
         f'"""{module.name} on a mesh of {shown}. Emitted by hybridc {VERSION}."""',
         "",

@@ -38,7 +38,7 @@ def agree_on_tokens(axis: Axis, given: Sequence[Tensor | Sequence[int] | None]) 
     if axis.size == 1:
         return
     like = next(t for t in given if isinstance(t, Tensor))
-    marks = torch.stack([_mark_of(t, like.device) for t in given])
+    marks = torch.stack([mark_of(t, like.device) for t in given])
     found = torch.stack(axis.gathered(marks)).flatten(1).tolist()
     if others := [n for n, m in enumerate(found) if m != found[0]]:
         ranks = distributed.get_process_group_ranks(axis.group)
@@ -72,7 +72,7 @@ def named(ranks: Sequence[int]) -> str:
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
-def _mark_of(given: Tensor | Sequence[int] | None, device: torch.device) -> Tensor:
+def mark_of(given: Tensor | Sequence[int] | None, device: torch.device) -> Tensor:
     """[dims, up to three sizes, checksum] of integers; sums wrap, and places count."""
     if given is None:
         return torch.full((5,), -1, device=device)

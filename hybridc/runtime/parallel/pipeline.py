@@ -8,7 +8,7 @@ do not travel: every rank of a pipeline has the micro-batches, and makes what it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from hybridc.runtime.context import Context, Output, RouterLosses
 from hybridc.runtime.errors import UsageError
 from hybridc.runtime.ops.losses import RouterSums
+from hybridc.runtime.parallel.memory import device_of
 from hybridc.runtime.parallel.mesh import Mesh
 from hybridc.runtime.parallel.stages import Stages
 from hybridc.runtime.parallel.steps import StepResult, idle_batch, plan, share, summed
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 ROUND = 256
 """Lengths are filled up to a multiple of this, so that steps whose longest micro-batches differ a little share their
 buffers."""
+
+SPLITS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+"""Whether torch splits a stage's backward right: before, weights that are used twice counted double."""
 
 KEPT = 4
 """Schedules that are kept with their buffers."""
@@ -203,6 +207,8 @@ class Pipeline:
     def _make(self) -> Any:
         count, device = len(self.stages.ends), device_of(self.model.mesh)
         border, loss = self._boundary(), torch.empty((), device="meta").requires_grad_()
+        # torch's own split of inputs' and weights' gradients is right from 2.13 on; else W has nothing left to do
+        whole = self.stages.schedule in ("zero_bubble", "zbv") and not SPLITS
         stages = [
             PipelineStage(
                 module,
@@ -212,6 +218,7 @@ class Pipeline:
                 input_args=border if module.index else (),
                 output_args=(loss,) if module.last else border,
                 group=self.stages.axis.group,
+                dw_builder=_nothing if whole else None,
             )
             for module in self.modules
         ]
@@ -302,10 +309,8 @@ def pipeline(
     model.pipeline = Pipeline(model, stages, width, x0=x0, routers=routers)
 
 
-def device_of(mesh: Mesh) -> torch.device:
-    """This rank's device."""
-    kind = mesh.device
-    return torch.device(kind.type, torch.accelerator.current_device_index()) if kind.type != "cpu" else kind
+def _nothing() -> Callable[..., None]:
+    return lambda: None
 
 
 def _loss_itself(loss: Tensor, target: Tensor) -> Tensor:

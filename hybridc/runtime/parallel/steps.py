@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hybridc.runtime.context import Context, Output
 from hybridc.runtime.errors import UsageError
-from hybridc.runtime.parallel.agree import everywhere, named
+from hybridc.runtime.parallel.agree import everywhere, mark_of, named
 from hybridc.runtime.parallel.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -50,29 +50,43 @@ def plan(model: LanguageModel, micro_batches: Sequence[Batch]) -> tuple[int, int
     error: UsageError | None = None
     try:
         mine = [len(micro_batches), sum(count(batch) for batch in micro_batches)]
+        mine.append(contents(micro_batches) if mesh.pp.size > 1 else 0)
     except UsageError as raised:
-        error, mine = raised, [-1, -1]
+        error, mine = raised, [-1, -1, -1]
     found, ranks = [mine], [0]
     if mesh.device_mesh is not None:
         found, ranks = everywhere(mine, mesh.device_mesh), mesh.device_mesh.mesh.flatten().tolist()
     if error is not None:
         raise error
-    if others := [rank for rank, (n, _) in zip(ranks, found, strict=True) if n < 0]:
+    if others := [rank for rank, (n, *_) in zip(ranks, found, strict=True) if n < 0]:
         raise UsageError(f"{named(others)} cannot use its micro-batches", "see what it says of them")
     # ranks of one place along dp follow each other within a stage
     group = mesh.tp.size
     of_dp = found[: mesh.dp.size * group : group]
     for n, other in enumerate(found):
-        if other != (first := of_dp[n // group % mesh.dp.size]):
+        first = of_dp[n // group % mesh.dp.size]
+        if other != first:
+            what = "other tokens" if other[:2] == first[:2] else f"{other[0]} micro-batches with {other[1]} targets"
             raise UsageError(
-                f"rank {ranks[n]} has {other[0]} micro-batches with {other[1]} targets, others with the same data "
-                f"{first[0]} with {first[1]}",
+                f"rank {ranks[n]} has {what}, others with the same data {first[0]} with {first[1]}",
                 "give the ranks that differ along tp or pp alone the same micro-batches",
             )
-    rounds = max(n for n, _ in of_dp)
+    rounds = max(n for n, *_ in of_dp)
     if rounds == 0:
         raise UsageError("no rank has a micro-batch", "give `step` one or more")
-    return rounds, sum(n for _, n in of_dp)
+    return rounds, sum(n for _, n, _ in of_dp)
+
+
+def contents(micro_batches: Sequence[Batch]) -> int:
+    """A number that tells micro-batches apart."""
+    total = torch.zeros(5, dtype=torch.int64)
+    for batch in micro_batches:
+        seq, device = batch.get("seq"), batch["input_ids"].device
+        parts = (batch["input_ids"], batch["labels"], batch.get("attention_mask"), batch.get("positions"))
+        for part in (*parts, None if seq is None else seq.offsets):
+            total = 31 * total.to(device) + mark_of(part, device)
+    digits: list[int] = total.tolist()
+    return sum(17**n * digit for n, digit in enumerate(digits)) % 2**62
 
 
 def count(batch: Batch) -> int:
