@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def agree(spec: str, model: LanguageModel, device_mesh: DeviceMesh) -> None:
-    """Raises UsageError on every rank where one has another spec, was compiled for another mesh, or has parameters of
+    """Raises UsageError on every rank where one was compiled for another mesh, has another spec, or has parameters of
     other shapes or dtypes than the first."""
     made = "; ".join(f"{name} {list(p.shape)} {p.dtype}" for name, p in model.named_parameters())
-    found = everywhere([mark(spec), mark(str(dict(model.MESH))), mark(made)], device_mesh)
+    found = everywhere([mark(str(dict(model.MESH))), mark(spec), mark(made)], device_mesh)
     ranks = device_mesh.mesh.flatten().tolist()
-    kinds = ("another spec", "another mesh in their package", "other shapes or dtypes of parameters")
+    kinds = ("a package of another mesh", "another spec", "other shapes or dtypes of parameters")
     for kind, marks in zip(kinds, zip(*found, strict=True), strict=True):
         if others := [rank for rank, m in zip(ranks, marks, strict=True) if m != marks[0]]:
             raise UsageError(

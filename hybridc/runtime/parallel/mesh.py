@@ -50,6 +50,14 @@ class Mesh:
         """Where tensors have to be that ranks send each other."""
         return torch.device("cpu" if self.device_mesh is None else self.device_mesh.device_type)
 
+    def dp_of(self, index: int) -> int:
+        """Where along dp the rank is that stands at an index of the flattened mesh."""
+        if self.device_mesh is None or self.dp.size == 1:
+            return 0
+        at = (self.device_mesh.mesh_dim_names or ()).index("dp")
+        shape = self.device_mesh.mesh.shape
+        return index // shape[at + 1 :].numel() % shape[at]
+
     def idling(self) -> Mesh:
         """The same mesh for a forward whose tokens count for nothing on this rank."""
         made = copy.copy(self)

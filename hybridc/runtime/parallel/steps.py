@@ -50,7 +50,7 @@ def plan(model: LanguageModel, micro_batches: Sequence[Batch]) -> tuple[int, int
     error: UsageError | None = None
     try:
         mine = [len(micro_batches), sum(count(batch) for batch in micro_batches)]
-        mine.append(contents(micro_batches) if mesh.pp.size > 1 else 0)
+        mine.append(contents(micro_batches) if mesh.device_mesh is not None else 0)
     except UsageError as raised:
         error, mine = raised, [-1, -1, -1]
     found, ranks = [mine], [0]
@@ -59,22 +59,20 @@ def plan(model: LanguageModel, micro_batches: Sequence[Batch]) -> tuple[int, int
     if error is not None:
         raise error
     if others := [rank for rank, (n, *_) in zip(ranks, found, strict=True) if n < 0]:
-        raise UsageError(f"{named(others)} cannot use its micro-batches", "see what it says of them")
-    # ranks of one place along dp follow each other within a stage
-    group = mesh.tp.size
-    of_dp = found[: mesh.dp.size * group : group]
+        raise UsageError(f"{named(others)} cannot use the micro-batches given there", "see what is said of them there")
+    firsts: dict[int, int] = {}
     for n, other in enumerate(found):
-        first = of_dp[n // group % mesh.dp.size]
-        if other != first:
+        at = firsts.setdefault(mesh.dp_of(n), n)
+        if other != (first := found[at]):
             what = "other tokens" if other[:2] == first[:2] else f"{other[0]} micro-batches with {other[1]} targets"
             raise UsageError(
-                f"rank {ranks[n]} has {what}, others with the same data {first[0]} with {first[1]}",
-                "give the ranks that differ along tp or pp alone the same micro-batches",
+                f"rank {ranks[n]} has {what}, and rank {ranks[at]} {first[0]} with {first[1]}",
+                "give ranks that differ along tp or pp alone the same micro-batches",
             )
-    rounds = max(n for n, *_ in of_dp)
+    rounds = max(n for n, *_ in found)
     if rounds == 0:
         raise UsageError("no rank has a micro-batch", "give `step` one or more")
-    return rounds, sum(n for _, n, _ in of_dp)
+    return rounds, sum(found[n][1] for n in firsts.values())
 
 
 def contents(micro_batches: Sequence[Batch]) -> int:
