@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard as ShardedDim
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -93,10 +93,25 @@ class FullyShard:
             block.set_gradient_divide_factor(1.0)
             block.set_force_sum_reduction_for_comms(True)
             if hasattr(block, "loss"):
-                register_fsdp_forward_method(block, "loss")
+                _called(block, "loss")
 
     def _placement(self, p: nn.Parameter) -> ShardedDim | None:
         return ShardedDim(self.dims[id(p)]) if id(p) in self.dims else None
+
+
+def _called(block: nn.Module, method: str) -> None:
+    """Makes a method run as the module itself does, with the hooks that gather its parameters, those of a unit of
+    several blocks too."""
+    forward, other = block.forward, getattr(block, method)
+
+    def either(*args: Any, run: Callable[..., Any] = forward) -> Any:
+        return run(*args)
+
+    def called(*args: Any) -> Any:
+        return block(*args, run=other)
+
+    block.forward = either
+    setattr(block, method, called)
 
 
 @cache

@@ -3,7 +3,7 @@
 from functools import cache
 
 import torch
-import torch.distributed.fsdp  # noqa: F401  (slow, and so before ranks are forked)
+import torch.distributed.fsdp  # slow, and so before ranks are forked
 from torch.distributed.device_mesh import init_device_mesh
 
 import hybridc

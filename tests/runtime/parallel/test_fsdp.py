@@ -6,8 +6,22 @@ from torch.distributed.tensor import DTensor
 
 import hybridc
 from hybridc.runtime.generate import generate
+from hybridc.runtime.ops.losses import token_cross_entropy
 from tests.equivalence.ranks import on_ranks
-from tests.runtime.parallel.models import COPIES, DENSE, DP, DP_TP, HYBRID, off, put, ranks, rows_of, serial, tokens
+from tests.runtime.parallel.models import (
+    COPIES,
+    DENSE,
+    DP,
+    DP_TP,
+    HYBRID,
+    device_mesh,
+    off,
+    put,
+    ranks,
+    rows_of,
+    serial,
+    tokens,
+)
 
 SHARED = """
 model sharing {
@@ -105,6 +119,40 @@ def test_blocks_compute_in_the_dtype_of_the_spec():
         assert {n for n, dtype in seen.items() if dtype != torch.bfloat16} == {"A_log", "D", "dt_bias"}
         assert torch.equal(logits, want)
         assert generated == made
+
+
+def fused(mesh):
+    """On a rank: a step and a loss without gradients, of a model whose head makes the loss without logits."""
+    made = hybridc.compile(SHARED, mesh=mesh)
+    text = made.source["model.py"]
+    made.source["model.py"] = text.replace("output(self.head(x), labels)", "output_of(self.head, x, labels)")
+    assert made.source["model.py"] != text
+    net = made.load(init=False)
+    type(net.head).loss = lambda self, x, targets: token_cross_entropy(self.forward(x).flatten(0, 1), targets.flatten())
+    net = made.shard(net, device_mesh(mesh))
+    net.init_weights(0)
+    found = []
+    for _ in range(2):
+        with torch.no_grad():
+            found.append(float(net(**rows_of(tokens(), net)).loss))
+        out = net(**rows_of(tokens(), net))
+        logits = out.logits
+        out.loss.backward()
+        found.append((float(out.loss.detach()), logits.detach(), net.whole_gradients()))
+        net.zero_grad()
+    return found
+
+
+def test_a_head_that_makes_the_loss():
+    net = serial(SHARED)
+    out = net(**tokens())
+    out.loss.backward()
+    loss = float(out.loss.detach())
+    for rank, found in enumerate(on_ranks(2, fused, DP[1])):
+        for alone, (trained_loss, logits, grads) in (found[:2], found[2:]):
+            assert alone == trained_loss == pytest.approx(loss, rel=1e-6)
+            assert torch.allclose(logits, out.logits[2 * rank : 2 * rank + 2], atol=1e-6)
+            assert off(grads, {n: p.grad for n, p in net.named_parameters(remove_duplicate=False)}) == {}
 
 
 def test_an_emitted_package_shows_how_it_is_sharded():

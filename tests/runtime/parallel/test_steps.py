@@ -38,10 +38,7 @@ def equal(got, want):
 def stepped(spec, mesh, batches):
     """On a rank: a step on its rows of the batches, or on those that are its own."""
     net = put(spec, mesh)
-    if isinstance(batches, dict):
-        mine = batches[net.mesh.dp.rank]
-    else:
-        mine = [rows_of(batch, net) for batch in batches]
+    mine = batches[net.mesh.dp.rank] if isinstance(batches, dict) else [rows_of(batch, net) for batch in batches]
     return result(net.step(mine), net.whole_gradients())
 
 
