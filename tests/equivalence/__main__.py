@@ -27,11 +27,12 @@ def problems(case: Case) -> list[str]:
 
 
 def fails(case: Case) -> bool:
-    """Whether there is anything wrong with a case; one that does not compile is none."""
+    """Whether there is anything wrong with a case; one that is refused is none."""
     try:
-        return bool(problems(case))
+        found = problems(case)
     except Exception:
         return False
+    return bool(found) and not any("UsageError" in text for text in found)
 
 
 def main() -> int:
@@ -45,7 +46,7 @@ def main() -> int:
     while time.monotonic() < end:
         case = random_case(seed, tuple(options.axes.split(",")))
         if found := problems(case):
-            print(f"seed {seed} fails on {dict(case.mesh)}; shrinking", flush=True)
+            print(f"seed {seed} fails on {dict(case.mesh)}; shrinking", *found[:4], case, sep="\n", flush=True)
             small = shrunk(case, fails)
             print(f"\n{small.spec}\n\nmesh {dict(small.mesh)}\n{small}\n")
             print("\n".join(problems(small)[:20] or found[:20]))

@@ -118,8 +118,9 @@ class Case:
             for i in range(len(parts)) if len(parts) > 1 else ():
                 fewer = (*parts[:i], *parts[i + 1 :])
                 yield replace(self, blocks=(*self.blocks[:n], fewer, *self.blocks[n + 1 :]))
-        if self.micro_batches > 1:
-            yield replace(self, micro_batches=self.micro_batches - 1)
+        rounds = size(self.axes.get("pp", "1"))
+        if self.micro_batches > rounds:
+            yield replace(self, micro_batches=self.micro_batches - rounds)
         if self.batch != "plain":
             yield replace(self, batch="plain")
         if self.head:

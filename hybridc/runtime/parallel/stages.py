@@ -113,8 +113,9 @@ class Stages:
                 continue
             kinds: dict[torch.dtype, list[Tensor]] = {}
             for name, holders in self.shared.items():
-                if holders == ranks and here[name].requires_grad:
-                    kinds.setdefault(here[name].dtype, []).append(here[name])
+                p = here.get(name)  # none where another tensor-parallel rank alone has it
+                if holders == ranks and p is not None and p.requires_grad:
+                    kinds.setdefault(p.dtype, []).append(p)
             for parameters in kinds.values():
                 for p in parameters:
                     if p.grad is None:
