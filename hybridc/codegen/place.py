@@ -15,3 +15,5 @@ def enter(emit: Emit, block: Block, node: Node, given: Iterable[str] = ()) -> No
     emit.inner = {part: (name, kernels.get(part)) for part, name in (*node.inner, *own)}
     emit.path, emit.kind, emit.span = node.path, node.op.kind, node.span
     emit.formats, emit.given = dict(node.formats), frozenset(given)
+    held = (p for p in node.held or () if p.cut is not None and p.cut.kind in ("split", "summed"))
+    emit.shared = frozenset(p.name.removesuffix("weight").removesuffix(".") for p in held)

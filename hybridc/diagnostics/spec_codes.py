@@ -324,6 +324,18 @@ SPEC_CODES: dict[str, Code] = {
         "tied head has the embedding's weight: these stay in the module's dtype.",
         "bitnet(packed) on moe",
     ),
+    "HYB310": Code(
+        "blocks of FP8 lie across ranks",
+        "fp8(block128) and fp8(mx) have a scale for each 128 or 32 numbers of what tensor parallelism cuts. A rank has "
+        "whole blocks of one rank's, so that scales, and results, do not depend on tp.",
+        "fp8(block128) on experts   # hidden=1536 with tp = 8: 192 a rank",
+    ),
+    "HYB311": Code(
+        "format is not there over ranks",
+        "Tensor parallelism cuts this projection in a way in which its format cannot be computed as on one rank: a sum "
+        "of quantized parts is not the quantized sum, and bytes of bitnet(packed) hold rows that different ranks have.",
+        "bitnet(packed) on mlp   # with tp = 2",
+    ),
     "HYB306": Code(
         "selector matches nothing in this model",
         "The selector names a part that ops of the language have and this model does not use, such as the router of a "

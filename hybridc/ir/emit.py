@@ -61,9 +61,9 @@ class Emit:
     who computes parts on the `target`, of which `libraries` may be asked, and the `uses` that have been written.
 
     `path` is the submodule path of the op whose body is being written, below its block, `kind` and `span` what it is
-    and where the spec calls it, `formats` the number formats of its projections, `given` those of its attributes that
-    are arguments of its class, `inner` the generated kernels of its parts, by name, with what each is called with (""
-    for an op that is computed with others).
+    and where the spec calls it, `formats` the number formats of its projections, `shared` those whose weights ranks
+    have between them, or gradients, `given` those of its attributes that are arguments of its class, `inner` the
+    generated kernels of its parts, by name, with what each is called with ("" for an op that is computed with others).
     """
 
     target: str = "cpu"
@@ -75,6 +75,7 @@ class Emit:
     kind: str = ""
     span: Span = NO_SPAN
     formats: Mapping[str, str] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
     given: frozenset[str] = frozenset()
     inner: Mapping[str, tuple[str, Kernel | None]] = field(default_factory=dict)
 
@@ -108,7 +109,8 @@ class Emit:
         if format is None:
             return call(self.part("linear", **facts), ins, out, bias=bias)
         if format.name == "fp8":
-            made = self.part("fp8_linear", **facts, recipe=format.recipe, **dict(format.options))
+            facts |= {"recipe": format.recipe, **dict(format.options), "shared": name in self.shared}
+            made = self.part("fp8_linear", **facts)
             return call(made, ins, out, *format.arguments(), bias=bias)
         fused = {"parts": f"({', '.join(map(str, parts))})"} if len(parts) > 1 else {}
         made = self.part("packed_bit_linear" if format.packed else "bit_linear", **facts)
@@ -129,7 +131,8 @@ class Emit:
         start = f"{name}."
         formats = {k.removeprefix(start): v for k, v in self.formats.items() if k.startswith(start)}
         inner = {k.removeprefix(start): v for k, v in self.inner.items() if k.startswith(start)}
-        return replace(self, formats=formats, inner=inner)
+        shared = frozenset(k.removeprefix(start) for k in self.shared if k.startswith(start))
+        return replace(self, formats=formats, inner=inner, shared=shared)
 
     def constant(self, stem: str, text: str) -> str:
         """The name of the module-level constant that is `text`; numbered from the second one of a stem on."""

@@ -41,6 +41,28 @@ def cut(ranks: int, *parts: tuple[int, int], dim: int = 0) -> Cut:
     return Cut("split", dim, tuple(rows for rows, _ in parts), copies if max(copies) > 1 else ())
 
 
+def whole_blocks(cut: Cut, ranks: int, side: int) -> bool:
+    """Whether blocks of `side` numbers, counted along the dim of a cut from the start of what a rank has, are blocks of
+    the whole: then their scales are those of one rank."""
+    runs = (run for rank in range(ranks) for run in _runs(cut, rank, ranks) if run[2])
+    return all(not first % side and not at % side and (not n % side or end) for first, at, n, end in runs)
+
+
+def _runs(cut: Cut, rank: int, ranks: int) -> list[tuple[int, int, int, bool]]:
+    """What a rank has of a cut dim: the first number in the whole and the first one here, how many there are, and
+    whether they are the last of the whole. Pieces of parts that follow on each other are one."""
+    runs, begin, here, total = [(0, 0, 0, False)], 0, 0, sum(cut.parts)
+    for part, copies in zip(cut.parts, cut.copies or (1,) * len(cut.parts), strict=True):
+        size = -(-part * copies // ranks)
+        start = min(rank // copies * size, part)
+        n, last = min(size, part - start), runs[-1]
+        follows = begin + start == last[0] + last[2] and here == last[1] + last[2]
+        first, at, before = runs.pop()[:3] if follows else (begin + start, here, 0)
+        runs.append((first, at, before + n, begin + start + n == total))
+        begin, here = begin + part, here + size
+    return runs
+
+
 def copied(units: int, ranks: int) -> int:
     """How many ranks have the same of `units` things."""
     return max(1, ranks // units)
@@ -54,11 +76,13 @@ def local(units: int, ranks: int) -> int:
 @dataclass(frozen=True)
 class Sharded:
     """What one rank computes: an op of its sizes on operands of the widths `ins`, with its parts of the parameters.
-    Parameters that `cuts` does not name are whole and summed."""
+    Parameters that `cuts` does not name are whole and summed. `adds` are projections that are applied to a rank's part
+    of a sum."""
 
     op: Op
     cuts: Mapping[str, Cut] = field(default_factory=dict)
     ins: Widths | None = None
+    adds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

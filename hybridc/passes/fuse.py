@@ -13,6 +13,7 @@ from hybridc.ir.kernels import Kernel, entangled, quantized
 from hybridc.ir.ops.basic import Add, Scale
 from hybridc.ir.ops.norms import LayerNorm, RMSNorm
 from hybridc.ir.ops.quantize import Quantize
+from hybridc.passes.scales import BLOCKS, has_columns
 
 
 def fuse(module: Module, sink: Sink, apart: Callable[[Format], bool] = lambda _: True) -> Module:
@@ -21,11 +22,13 @@ def fuse(module: Module, sink: Sink, apart: Callable[[Format], bool] = lambda _:
     In and out: typed modules; run behind `precision`, which puts in the `quantize` that a norm's kernel takes over. A
     norm goes together with the sum that it reads (the residual stream's next value, which the kernel stores as well)
     and a `scale` of what is added, and with the `quantize` that alone reads it; else with the sum that alone reads it.
-    Inside an op, a result that only one projection reads is stored in that projection's format. A group's values are
-    rounded where they are stored, and not in between. Nodes keep their ops: what has no use for kernels can ignore the
-    names. `apart` says of a format whether its products take what is quantized already.
+    Inside an op, a result that only one projection reads is stored in that projection's format, unless ranks have
+    channels of it and its scales are of all channels. A group's values are rounded where they are stored, and not in
+    between. Nodes keep their ops: what has no use for kernels can ignore the names. `apart` says of a format whether
+    its products take what is quantized already.
     """
-    fused = {name: _Fusion(block, apart).run() for name, block in module.by_name.items()}
+    ranks = module.axis("tp")
+    fused = {name: _Fusion(block, apart, ranks).run() for name, block in module.by_name.items()}
     return replace(
         module,
         embed=fused[module.embed.name],
@@ -45,6 +48,7 @@ class _Fusion:
 
     block: Block
     apart: Callable[[Format], bool]
+    ranks: int = 1
     groups: list[tuple[str, tuple[Node, ...]]] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
 
@@ -144,6 +148,10 @@ class _Fusion:
         for kernel in node.op.kernels(self.block.widths(node)):
             if kernel.part:
                 into = parse(formats.get(kernel.into, "")) if kernel.into and whole(kernel) else None
-                name = quantized(kernel.name, into if into is not None and self.apart(into) else None)
-                out.append((kernel.part, name))
+                kept = into is not None and self.apart(into) and self.scaled_here(node, kernel.into, into)
+                out.append((kernel.part, quantized(kernel.name, into if kept else None)))
         return tuple(out)
+
+    def scaled_here(self, node: Node, into: str, format: Format) -> bool:
+        """Whether the scales of a projection's input are of channels that a rank has."""
+        return format.recipe in BLOCKS or not has_columns(self.block, node, into, self.ranks)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hybridc.diagnostics import Sink
+from hybridc.ir.formats import parse
 from hybridc.ir.graph import Arg, Block, Module, Node
 from hybridc.ir.ops.collectives import MOVES, Redistribute, sent
-from hybridc.ir.places import REPLICATED, Place, split
+from hybridc.ir.ops.quantize import Quantize
+from hybridc.ir.places import PARTIAL, REPLICATED, Place, split
 from hybridc.ir.sharding import TOKENS, Rule
 from hybridc.ir.types import INTEGERS, TensorType
+from hybridc.passes.scales import scales
 from hybridc.passes.simplify import simplify
 
 NOMINAL_TOKENS = 8192
@@ -30,7 +33,7 @@ def layout(module: Module, sink: Sink) -> Module:
     parallelism) and over the batch on dp. Each block is solved by itself, by dynamic programming over its ops: a state
     is where the values that are still to be read are there, a step one of an op's rules with the moves that it needs,
     its cost the bytes that a rank sends in forward and backward. A value that was moved once is there for all readers.
-    Changes no number but by the order of sums.
+    Changes no number but by the order of sums; reports products whose scales it would change (see `scales`).
     """
     if all(module.axis(axis) == 1 for axis in ("dp", "tp")):
         return module
@@ -45,6 +48,7 @@ def layout(module: Module, sink: Sink) -> Module:
         blocks=tuple(laid[b.name] for b in module.blocks),
         head=laid[module.head.name],
     )
+    scales(made, sink)
     return simplify(made, sink)
 
 
@@ -76,9 +80,11 @@ class _Solver:
     ranks: int
     target: Place
     types: dict[str, TensorType] = field(init=False)
+    quantized: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.types = self.block.types
+        self.quantized = {n.name for n in self.block.nodes if isinstance(n.op, Quantize)}
 
     def run(self) -> Block:
         """The block with layouts and moves."""
@@ -90,7 +96,7 @@ class _Solver:
         start: Available = tuple((a.name, (self._given(a),)) for a in self.block.args)
         states: dict[Available, _Step] = {start: _Step(0.0)}
         for n, node in enumerate(self.block.nodes):
-            rules = node.op.rules(self.block.widths(node), self.ranks)
+            rules = self._rules(node)
             reached: dict[Available, _Step] = {}
             for available, step in states.items():
                 for rule in rules:
@@ -102,6 +108,13 @@ class _Solver:
             moves = () if source == self.target else ((self.block.result, source, self.target),)
             ends.append(_Step(step.cost + cost, None, moves, step))
         return min(ends, key=lambda s: s.cost)
+
+    def _rules(self, node: Node) -> tuple[Rule, ...]:
+        """The rules of a node's op. Quantized products read no parts of sums, whose roundings do not add up, and FP8's
+        no parts of the tokens, of which a recipe may have one scale."""
+        formats = {format.name for _, text in node.formats if (format := parse(text)) is not None}
+        unfit = {PARTIAL, *((TOKENS,) if "fp8" in formats else ())} if formats else set()
+        return tuple(r for r in node.op.rules(self.block.widths(node), self.ranks) if not unfit & set(r.takes))
 
     def _given(self, arg: Arg) -> Place:
         integers = arg.type is not None and arg.type.dtype in INTEGERS
@@ -122,6 +135,8 @@ class _Solver:
         for operand, wanted in zip(node.operands, rule.takes, strict=True):
             if wanted in available[operand]:
                 continue
+            if operand in self.quantized:
+                return
             source, price = self._nearest(operand, available[operand], wanted)
             if price == float("inf"):
                 return

@@ -171,6 +171,8 @@ ERRORS = [
     # mesh
     (spec("x += norm >> attention(heads=9, kv_heads=3, head_dim=16)", tail="mesh { tp = 2 }"), "HYB214", "heads=9"),
     (spec(tail="mesh { tp = 5 }"), "HYB215", "96"),
+    (spec(tail="mesh { tp = 2 }\nprecision { fp8(mx) on mlp.down }"), "HYB310", "swiglu(96)"),
+    (spec(tail="mesh { tp = 2 }\nprecision { bitnet(packed) on mlp.gate_up }"), "HYB311", "swiglu(96)"),
     (spec(layers="A | A | A", tail="mesh { pp = 2 }"), "HYB217", "pp = 2"),
     (spec(tail="mesh { pp = 8 }"), "HYB217", "pp = 8"),
     (spec(tail="mesh { sp = 2 }"), "HYB218", "sp = 2"),

@@ -32,7 +32,7 @@ SPECS = {
     }
     precision {
       default bf16
-      fp8(block128, bwd=e5m2) on layers[1:-1].** except moe, norm
+      fp8(row, bwd=e5m2) on layers[1:-1].** except moe, norm
       fp32 on **.A_log
     }
     mesh { dp = fsdp(4)  ; tp = 2 ; pp = 2 }""",

@@ -22,6 +22,8 @@ def _products(capability: int, recipe: str, options: Facts, widths: tuple[int, .
     """Why products in an FP8 recipe cannot be served, with operands of these widths."""
     if capability < 90:
         return f"sm{capability} has no FP8"
+    if options.get("shared"):
+        return "its scales are those of what one tensor-parallel rank has"
     if recipe == "row":
         return "it has no recipe with a scale for each row"
     if recipe == "delayed":
@@ -80,7 +82,8 @@ def _experts(facts: Facts) -> str:
     if format.name != "fp8":
         return f"it has no products in {text}"
     widths = (_number(facts, "dim"), _number(facts, "hidden"))
-    return _products(_number(facts, "capability"), format.recipe, dict(format.options), widths)
+    options = {**dict(format.options), "shared": facts.get("shared")}
+    return _products(_number(facts, "capability"), format.recipe, options, widths)
 
 
 TE = Backend(

@@ -150,7 +150,7 @@ class MoE(Op):
         op = dataclasses.replace(self, hidden=self.hidden // ranks, shared=self.shared // ranks)
         if self.shared and (shared := self.shared_mlp().sharded(rule, ins, ranks)) is not None:
             cuts |= {f"shared.{name}": part for name, part in shared.cuts.items()}
-        return Sharded(op, cuts)
+        return Sharded(op, cuts, adds=("latent_up",))
 
     def projections(self, ins: Widths) -> tuple[str, ...]:
         """All but the gate of the shared expert, one number a token, which stays as the router does."""
@@ -233,6 +233,7 @@ class MoE(Op):
         first = "gate_up" if self.gated else "up"
         formats = {emit.formats.get(f"experts.{name}", "") for name in (first, "down")}
         facts = {"experts": self.experts, "dim": width, "hidden": self.hidden, "bias": self.bias, "act": self.act}
+        facts["shared"] = bool({f"experts.{first}", "experts.down"} & emit.shared)
         return emit.part("experts", **facts, formats=tuple(sorted(formats)))
 
     def _inside(self, emit: Emit, *, own: bool) -> str:

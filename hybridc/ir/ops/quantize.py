@@ -8,7 +8,8 @@ from hybridc.ir.attrs import Choice, attr
 from hybridc.ir.emit import ATOM, Code, Emit, call
 from hybridc.ir.formats import OPTIONS, RECIPES, Format
 from hybridc.ir.ops.base import Op, Widths, op
-from hybridc.ir.sharding import Rule, whole_tokens
+from hybridc.ir.places import REDUCED
+from hybridc.ir.sharding import Rule
 
 
 @op("quantize")
@@ -38,8 +39,9 @@ class Quantize(Op):
         return 0.0
 
     def rules(self, ins: Widths, ranks: int) -> tuple[Rule, ...]:
-        """On whole tokens and all of them, since a recipe may take its scale from all."""
-        return whole_tokens(1)
+        """On whole tokens and all of them, since a recipe may take its scale from all. What it makes is not moved: what
+        reads it can read it there."""
+        return (Rule("", (REDUCED,), REDUCED),)
 
     def call(self, module: str, args: tuple[Code, ...], ins: Widths, emit: Emit) -> Code:
         if self.format == "bitnet":
