@@ -12,7 +12,7 @@ from hybridc.ir.ops.quantize import Quantize
 from hybridc.ir.places import PARTIAL, REPLICATED, Place, split
 from hybridc.ir.sharding import TOKENS, Rule
 from hybridc.ir.types import INTEGERS, TensorType
-from hybridc.passes.scales import scales
+from hybridc.passes.scales import fits, scales
 from hybridc.passes.simplify import simplify
 
 NOMINAL_TOKENS = 8192
@@ -111,10 +111,13 @@ class _Solver:
 
     def _rules(self, node: Node) -> tuple[Rule, ...]:
         """The rules of a node's op. Quantized products read no parts of sums, whose roundings do not add up, and FP8's
-        no parts of the tokens, of which a recipe may have one scale."""
+        no parts of the tokens, of which a recipe may have one scale; its blocks are whole by some rule, if there is
+        one."""
+        widths = self.block.widths(node)
         formats = {format.name for _, text in node.formats if (format := parse(text)) is not None}
         unfit = {PARTIAL, *((TOKENS,) if "fp8" in formats else ())} if formats else set()
-        return tuple(r for r in node.op.rules(self.block.widths(node), self.ranks) if not unfit & set(r.takes))
+        rules = tuple(r for r in node.op.rules(widths, self.ranks) if not unfit & set(r.takes))
+        return tuple(r for r in rules if fits(node, widths, r, self.ranks)) or rules
 
     def _given(self, arg: Arg) -> Place:
         integers = arg.type is not None and arg.type.dtype in INTEGERS

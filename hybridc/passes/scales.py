@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from hybridc.diagnostics import Sink
 from hybridc.ir.formats import Format, parse
 from hybridc.ir.graph import Block, Module, Node
-from hybridc.ir.sharding import Cut, Sharded, whole_blocks
+from hybridc.ir.ops.base import Widths
+from hybridc.ir.sharding import Cut, Rule, Sharded, whole_blocks
 from hybridc.passes.collectives import rule_of
 
 BLOCKS = {"block128": 128, "mx": 32}
@@ -39,6 +40,13 @@ def scales(module: Module, sink: Sink) -> None:
             label = f"`{name}` in fp8({format.recipe}) over tp = {ranks}: {_why(found, ranks, side)}"
             help = f"use tp = {_nearest(module, ranks)}, a recipe with scales for rows or tensors, or `except`"
             sink.report("HYB310", span, label, help)
+
+
+def fits(node: Node, widths: Widths, rule: Rule, ranks: int) -> bool:
+    """Whether by a rule of a node's op ranks have whole blocks."""
+    sharded = node.op.sharded(rule.name, widths, ranks) if rule.name else None
+    formats = ((part, parse(text)) for part, text in node.formats)
+    return sharded is None or all(f is None or _fits(_cut(sharded, part), f, ranks) for part, f in formats)
 
 
 def has_columns(block: Block, node: Node, part: str, ranks: int) -> bool:
