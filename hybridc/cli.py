@@ -112,6 +112,8 @@ def compile(
     if form == "transformers":
         from hybridc.checkpoints.transformers_package import spec_of
 
+        if mesh:
+            wrong("a package for transformers is for one rank: leave out --mesh")
         source = spec_of(spec, set or ())
     elif weights is not None or seed is not None:
         wrong("--weights and --seed belong to --as transformers: a plain package has no weights")
@@ -125,6 +127,7 @@ def compile(
         print_after=console.split(print_after),
         out=lambda text: console.write(f"{text}\n"),
         stage_times=console.read_times(stage_times),
+        serial=form == "transformers",
     )
     console.show(compiled.warnings, compiled.sources)
     if time_passes:

@@ -174,14 +174,15 @@ def compile(
     print_after: Collection[str] = (),
     out: Callable[[str], object] = print,
     stage_times: Mapping[str, float] | None = None,
+    serial: bool = False,
 ) -> Compiled:
     """Compiles a spec (path, text, AST or built `Model`) for a target.
 
     `libraries` may be called by the emitted code, the first of them that can compute a part of an op before kernels of
     our own ("found" stands for those that are installed here). `mesh` and `params` override the spec's, `passes`
     restricts the optional passes, `print_after` names passes whose IR goes to `out` ("all" for each). `stage_times` are
-    measured milliseconds of blocks by name, by which pipeline stages are cut. Raises DiagnosticError with everything
-    that is wrong. Imports no torch.
+    measured milliseconds of blocks by name, by which pipeline stages are cut. `serial` leaves out the spec's mesh.
+    Raises DiagnosticError with everything that is wrong. Imports no torch.
     """
     from hybridc.codegen.package import emit_package
     from hybridc.frontend.document import print_spec
@@ -189,6 +190,8 @@ def compile(
     spec, sink = read(source, include)
     if target not in TARGETS:
         sink.report("HYB601", NO_SPAN, f"there is no target `{target}`", did_you_mean(target, TARGETS))
+    if serial:
+        spec = replace(spec, mesh=None)
     named = known_libraries(libraries, target, sink)
     spec = override(spec, sink, params=params, mesh=mesh)
     module, timings = analyse(

@@ -36,7 +36,10 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
         try:
             own = source / "kernels.py"
             kernels = own.read_text(encoding="utf-8") if own.is_file() else ""
-            net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8"), kernels).Model()
+            if (source / "parallel.py").is_file():  # of one rank of a mesh: here there is but one
+                net = hybridc.compile(source / "spec.hyb", serial=True).load(init=False)
+            else:
+                net = load_source(source.name, (source / "model.py").read_text(encoding="utf-8"), kernels).Model()
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             wrong(f"{source / 'model.py'} is missing or broken ({error}): compile the package again")
         net.init_weights(0)
@@ -55,7 +58,7 @@ def load_net(source: Path, weights: Path | None, params: dict[str, str], include
         hint = f": name the file in it, {inside[0]}" if inside else ""
         wrong(f"{source} is neither an emitted package nor a checkpoint with a config.json{hint}")
     else:
-        net = hybridc.compile(source, params=params, include=include).load()
+        net = hybridc.compile(source, params=params, include=include, serial=True).load()
     if weights is not None:
         load_weights(net, weights)
     elif not source.is_dir() and not is_gguf(source):

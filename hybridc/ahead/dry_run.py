@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from hybridc.ahead.launches import Launch, Place, recorded
+from hybridc.ahead.ranks import imagine, run
 from hybridc.runtime.context import PackedSeq
 from hybridc.runtime.kernels.device import Target, assumed
 from hybridc.runtime.module import LanguageModel
@@ -38,11 +39,13 @@ class Unreadable(Exception):
 
 def dry_run(model: LanguageModel, target: Target) -> list[tuple[Launch, tuple[Place, ...]]]:
     """The launches of `model`, which is on the meta device, each form once with the places that it comes from: a step
-    of training, one with packed documents, a prompt and a step of decoding.
+    of training, one with packed documents, a prompt and a step of decoding. A model of a mesh is run as its first rank.
 
     They are those of the sizes above: other ones differ in no more than which numbers are 1 or multiples of 16. Raises
     Unreadable where host code needs a tensor's numbers.
     """
+    if model.MESH:
+        imagine(model)
     with assumed(target), without_numbers(), recorded(model) as recorder:
         head: Any = model.head
         if hasattr(head, "loss"):
@@ -50,16 +53,16 @@ def dry_run(model: LanguageModel, target: Target) -> list[tuple[Launch, tuple[Pl
         try:
             for seq in (None, PackedSeq([0, 1000, TOKENS, ROWS * TOKENS])):
                 recorder.run = "forward"
-                loss = model(_ids(ROWS, TOKENS), labels=_ids(ROWS, TOKENS), seq=seq).loss
+                loss: Any = run(model, _ids(ROWS, TOKENS), labels=_ids(ROWS, TOKENS), seq=seq).loss
                 loss.backward()
                 model.zero_grad()
             with torch.no_grad():
                 cache = model.new_cache(1, 2 * PROMPT)
                 recorder.run = "prompt"
-                model(_ids(1, PROMPT), cache=cache)
+                run(model, _ids(1, PROMPT), cache=cache)
                 recorder.run = "step"
-                model(_ids(1, 1), cache=cache)
-                model(_ids(BATCH, 1), cache=model.new_cache(BATCH, PROMPT))
+                run(model, _ids(1, 1), cache=cache)
+                run(model, _ids(BATCH, 1), cache=model.new_cache(BATCH, PROMPT))
         except (NotImplementedError, RuntimeError) as error:
             if "meta" not in str(error).lower():
                 raise

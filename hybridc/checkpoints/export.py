@@ -124,7 +124,7 @@ def export_folder(source: Path, folder: Path, *, family: str = "", weights: Path
             label = f"`{source.name}` is a checkpoint, which brings its own weights"
             raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "leave out --weights")])
         return to_hf(hybridc.from_hf(source, dtype="auto"), folder, family=family, beside=source)
-    net = hybridc.compile(source / "spec.hyb" if source.is_dir() else source).load()
+    net = hybridc.compile(source / "spec.hyb" if source.is_dir() else source, serial=True).load()
     if weights is None:
         note("without --weights FILE the weights are initial ones")
     else:

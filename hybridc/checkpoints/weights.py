@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
+from hybridc.checkpoints.files import FORMATS, SHOWN, Files, Tensors, counted
 from hybridc.checkpoints.names import folded
 from hybridc.checkpoints.ternary import packed, unpacked
 from hybridc.diagnostics import NO_SPAN, Diagnostic, DiagnosticError, Sink
@@ -17,157 +16,6 @@ from hybridc.frontend.hf.weightmap import Source, WeightMap
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-SHOWN = 50
-"""Patterns of names listed in a diagnostic; the rest is counted. All layers of a model have fewer kinds of tensors."""
-
-MAX_INDEX_BYTES = 256 << 20
-"""An index has about a hundred bytes a tensor."""
-
-FORMATS = ("F64", "F32", "F16", "BF16")
-"""Formats of tensors that are read, in safetensors' names. Bytes are read where the net has bytes too; other quantized
-ones have scales beside them and are refused."""
-
-
-class Tensors(Protocol):
-    """Tensors under their public names: shapes and formats before the numbers."""
-
-    def names(self) -> set[str]: ...
-
-    def shape(self, name: str) -> tuple[int, ...]: ...
-
-    def format(self, name: str) -> str: ...
-
-    def tensor(self, name: str) -> Tensor: ...
-
-
-WINDOW_BYTES = 64 << 20
-"""What is read of a mapped file before it is mapped anew: pages that were read count as the process's memory."""
-
-
-class Files:
-    """The tensors of a checkpoint folder by name, read one at a time from mapped files.
-
-    A tensor is a window onto its file: it is to be copied before the next one is asked for.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.paths: dict[str, Path] = {}
-        self.handles: dict[Path, Any] = {}
-        listed = shards(folder)
-        self.read = dict.fromkeys(listed, 0)
-        held = {path: list(self._open(path).keys()) for path in listed}
-        for path, names in held.items():
-            self.paths |= dict.fromkeys(names, path)
-        placed = {name: path for path, names in listed.items() for name in names}
-        if lost := [name for name, path in placed.items() if name not in held[path]]:
-            self.close()
-            label = f"{_tensors(len(lost))} not in the shards that the index names: {', '.join(folded(lost)[:SHOWN])}"
-            raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download the index and the shards again")])
-        self.paths |= placed  # of a tensor that two shards hold, the index says which counts
-
-    def _open(self, path: Path) -> Any:
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            self.handles[path] = safe_open(str(path), framework="pt").__enter__()  # type: ignore[no-untyped-call]
-        except (SafetensorError, OSError, ValueError) as error:
-            self.close()
-            label = f"`{path.name}` is not a safetensors file: {str(error)[:120]}"
-            raise DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, "download it again")]) from error
-        return self.handles[path]
-
-    def close(self) -> None:
-        """Unmaps the files."""
-        for handle in self.handles.values():
-            handle.__exit__(None, None, None)
-        self.handles.clear()
-
-    def __enter__(self) -> Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def names(self) -> set[str]:
-        return set(self.paths)
-
-    def _slice(self, name: str) -> Any:
-        return self.handles[self.paths[name]].get_slice(name)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._slice(name).get_shape())
-
-    def format(self, name: str) -> str:
-        return str(self._slice(name).get_dtype())
-
-    def dtype(self) -> str:
-        """torch's name of the format that most numbers are in; float32 where they are in none that is read."""
-        counts: dict[str, int] = {}
-        for name in self.paths:
-            if (format := self.format(name)) in FORMATS:
-                counts[format] = counts.get(format, 0) + math.prod(self.shape(name))
-        most = max(counts, key=lambda f: counts[f], default="F32")
-        return {"BF16": "bfloat16", "F16": "float16"}.get(most, "float32")
-
-    def tensor(self, name: str) -> Tensor:
-        path = self.paths[name]
-        if self.read[path] > WINDOW_BYTES:
-            self.handles.pop(path).__exit__(None, None, None)
-            self._open(path)
-            self.read[path] = 0
-        value: Tensor = self.handles[path].get_tensor(name)
-        self.read[path] += value.numel() * value.element_size()
-        return value
-
-
-def shards(folder: Path) -> dict[Path, list[str]]:
-    """The safetensors files of a folder, each with the tensors that the index puts there: those that the index names,
-    or the only one. Raises DiagnosticError (HYB512)."""
-
-    def bad(label: str, help: str) -> DiagnosticError:
-        return DiagnosticError([Diagnostic("HYB512", NO_SPAN, label, help)])
-
-    index = folder / "model.safetensors.index.json"
-    single = folder / "model.safetensors"
-    if not index.exists():
-        if single.exists():
-            if not single.is_file():
-                raise bad(f"`{single.name}` is no plain file", "name a checkpoint folder")
-            return {single: []}
-        if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
-            raise bad("the weights are pickled files, which can run code", "convert them to safetensors first")
-        raise bad(f"`{folder.name}` has no model.safetensors and no index of shards", "name a checkpoint folder")
-    try:
-        if not index.is_file():
-            raise bad(f"`{index.name}` is no plain file", "name a checkpoint folder")
-        if index.stat().st_size > MAX_INDEX_BYTES:
-            raise bad(f"`{index.name}` is larger than {MAX_INDEX_BYTES} bytes", "name a checkpoint folder")
-        places = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-        listed = sorted(set(places.values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise bad(f"`{index.name}` is not an index of shards", "download it again") from error
-    for name in listed:
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise bad(f"the index names the shard {name!r}", "a shard is a safetensors file in the same folder")
-        if not _exists(folder / name):
-            raise bad(f"the shard `{_shorter(name)}` is missing", "download it")
-    out: dict[Path, list[str]] = {folder / name: [] for name in listed}
-    for tensor, name in places.items():
-        out[folder / name].append(tensor)
-    return out
-
-
-def _exists(path: Path) -> bool:
-    """Whether a plain file is there; a name that no file can have is not."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _shorter(name: str) -> str:
-    return name if len(name) <= 100 else name[:97] + "..."
 
 
 @dataclass(frozen=True)
@@ -215,6 +63,41 @@ def load_tensors(net: nn.Module, files: Tensors) -> None:
     net.hf = Binding(imported, plan)  # type: ignore[assignment]
 
 
+def load_parts(net: nn.Module, whole: nn.Module, files: Tensors) -> None:
+    """Fills a bound net on its mesh from named tensors, a parameter at a time: each rank takes its parts. `whole` is
+    the serial net, without memory."""
+    imported = _binding(net).imported
+    parameters = dict(whole.named_parameters(remove_duplicate=True))
+    plan = _plan(parameters, imported.weights, files)
+    first = {id(p): name for name, p in parameters.items()}
+    names = {name: first[id(p)] for name, p in whole.named_parameters(remove_duplicate=False)}
+    load: Callable[[Mapping[str, Tensor]], object] = net.load_whole_state_dict  # type: ignore[assignment]
+    load(_Assembled(names, plan, parameters, files))
+    net.hf = Binding(imported, plan)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class _Assembled(Mapping[str, "Tensor"]):
+    """Whole parameters by name, each put together of the files' tensors when it is asked for."""
+
+    names: Mapping[str, str]
+    plan: Mapping[str, Source]
+    parameters: Mapping[str, nn.Parameter]
+    files: Tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        import torch
+
+        first = self.names[name]
+        return assemble(self.plan[first], self.files.tensor, torch.empty(self.parameters[first].shape))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
 def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Tensors) -> dict[str, Source]:
     """Where each parameter comes from. Raises DiagnosticError with everything that is wrong with the files."""
     have = files.names()
@@ -259,14 +142,10 @@ def _plan(parameters: Mapping[str, nn.Parameter], weights: WeightMap, files: Ten
         if names:
             shown = folded(names)
             more = f" and {len(shown) - SHOWN} more patterns" if len(shown) > SHOWN else ""
-            label = f"{_tensors(len(names))} {what}: {', '.join(shown[:SHOWN])}{more}"
+            label = f"{counted(len(names))} {what}: {', '.join(shown[:SHOWN])}{more}"
             sink.report(code, NO_SPAN, label, "check that config.json and the weights belong together")
     sink.check()
     return plan
-
-
-def _tensors(count: int) -> str:
-    return "1 tensor is" if count == 1 else f"{count} tensors are"
 
 
 def _misshapen(source: Source, files: Tensors, shape: tuple[int, ...]) -> list[str]:
@@ -387,15 +266,21 @@ def _binding(net: nn.Module) -> Binding:
 def to_hf_state_dict(net: nn.Module, of: Literal["param", "grad"] = "param") -> Mapping[str, Tensor]:
     """The net's parameters, or their gradients, under the names and in the shapes of the public file.
 
-    Parameters without a gradient are left out of "grad". Raises DiagnosticError (HYB513) for a net that was not made
-    from a public checkpoint, ValueError for another `of`.
+    Parameters without a gradient are left out of "grad". Every rank of a mesh calls it, and gets all. Raises
+    DiagnosticError (HYB513) for a net that was not made from a public checkpoint, ValueError for another `of`.
     """
     if of not in ("param", "grad"):
         raise ValueError(f'of is {of!r}; give "param" or "grad"')
     sources = _binding(net).sources
     out: dict[str, Tensor] = {}
-    for name, parameter in net.named_parameters(remove_duplicate=True):
-        value = parameter.detach() if of == "param" else parameter.grad
+    values: Iterable[tuple[str, Tensor | None]]
+    if getattr(net, "MESH", None):
+        whole: Callable[[], Mapping[str, Tensor]] = net.whole_state_dict if of == "param" else net.whole_gradients  # type: ignore[assignment]
+        values = whole().items()
+    else:
+        named = net.named_parameters(remove_duplicate=True)
+        values = ((name, p.detach() if of == "param" else p.grad) for name, p in named)
+    for name, value in values:
         if value is None or name not in sources:
             continue
         for public, part in take_apart(sources[name], value):

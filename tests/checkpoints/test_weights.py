@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import hybridc
+from hybridc.checkpoints.files import Files
 from hybridc.checkpoints.names import folded
-from hybridc.checkpoints.weights import Files, assemble, bind, load_hf, take_apart, to_hf_state_dict
+from hybridc.checkpoints.weights import assemble, bind, load_hf, take_apart, to_hf_state_dict
 from hybridc.diagnostics import DiagnosticError
 from hybridc.frontend.hf import read
 from hybridc.frontend.hf.weightmap import Grouped, Source

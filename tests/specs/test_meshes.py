@@ -60,9 +60,9 @@ def test_a_layer_sends_no_more_than_a_hand_written_one(name, block):
 
 
 def test_a_thousand_gpus_take_no_longer():
-    """The whole compile of a published size, in a process that has imported what it needs. The bound is three seconds on
-    a quiet machine, and here three times that."""
-    start = time.perf_counter()
+    """The whole compile of a published size: it works on distinct blocks, so that it takes a tenth of the three seconds
+    of a processor that it may."""
+    start = time.process_time()
     made = hybridc.compile(SPECS / "nemotron_h_8b.hyb", mesh={"pp": 4, "dp": "fsdp(32)", "tp": 8})
-    assert time.perf_counter() - start < 9.0
+    assert time.process_time() - start < 3.0
     assert made.ir.axis("dp") == 32

@@ -35,9 +35,9 @@ def agree(spec: str, model: LanguageModel, device_mesh: DeviceMesh) -> None:
 
 def agree_on_tokens(axis: Axis, given: Sequence[Tensor | Sequence[int] | None]) -> None:
     """Raises UsageError on every rank of an axis where one of them was given other tensors than the first."""
-    if axis.size == 1:
-        return
     like = next(t for t in given if isinstance(t, Tensor))
+    if axis.size == 1 or like.is_meta:
+        return
     marks = torch.stack([mark_of(t, like.device) for t in given])
     found = torch.stack(axis.gathered(marks)).flatten(1).tolist()
     if others := [n for n, m in enumerate(found) if m != found[0]]:

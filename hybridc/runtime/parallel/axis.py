@@ -54,6 +54,20 @@ class Axis:
         distributed.all_reduce(out, distributed.ReduceOp.MAX, group=self.group)
         return out
 
+    @torch.no_grad()
+    def scattered(self, x: Tensor) -> Tensor:
+        """This rank's piece of the sum of what the ranks have: [n] -> [n / ranks]."""
+        out = torch.empty(x.shape[0] // self.size, dtype=x.dtype, device=x.device)
+        _reduce_scatter(out, x, group=self.group)
+        return out
+
+    @torch.no_grad()
+    def exchanged(self, x: Tensor) -> Tensor:
+        """What the ranks have for this one, of [ranks, ...] with what this one has for them."""
+        out = torch.empty_like(x)
+        distributed.all_to_all_single(out, x, group=self.group)
+        return out
+
     def all_reduce(self, x: Tensor, back: str = "copy") -> Tensor:
         """The sum of what the ranks have."""
         return x if self.size == 1 else _move(x, self._sum, getattr(self, f"_{back}"))
@@ -144,9 +158,7 @@ class Tokens:
 
     def _scatter(self, x: Tensor, dim: int) -> Tensor:
         parts = self._filled(x, dim).chunk(self.axis.size, dim)
-        out = torch.empty(parts[0].numel(), dtype=x.dtype, device=x.device)
-        _reduce_scatter(out, torch.cat([p.reshape(-1) for p in parts]), group=self.axis.group)
-        return out.view(parts[0].shape)
+        return self.axis.scattered(torch.cat([p.reshape(-1) for p in parts])).view(parts[0].shape)
 
     def _slice(self, x: Tensor, dim: int) -> Tensor:
         return self._filled(x, dim).chunk(self.axis.size, dim)[self.axis.rank].contiguous()
@@ -162,9 +174,7 @@ class Tokens:
     def _exchange(self, x: Tensor, dim: int, into: int, whole: int) -> Tensor:
         parts = self._filled(x, into).chunk(self.axis.size, into)
         sent = torch.cat([p.contiguous().reshape(1, *p.shape) for p in parts])
-        got = torch.empty_like(sent)
-        distributed.all_to_all_single(got, sent, group=self.axis.group)
-        return torch.cat(got.unbind(), dim).narrow(dim, 0, whole)
+        return torch.cat(self.axis.exchanged(sent).unbind(), dim).narrow(dim, 0, whole)
 
 
 def _move(x: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:

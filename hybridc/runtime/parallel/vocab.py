@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hybridc.runtime.parallel.axis import Axis
@@ -33,8 +33,7 @@ def vocab_cross_entropy(logits: Tensor, targets: Tensor, vocab: int, axis: Axis)
     if real < logits.shape[1]:
         fillers = torch.arange(logits.shape[1], device=logits.device) >= real
         wide = wide.masked_fill(fillers, -torch.inf)
-    largest = wide.detach().amax(-1)
-    distributed.all_reduce(largest, distributed.ReduceOp.MAX, group=axis.group)
+    largest = axis.most(wide.detach().amax(-1))
     wide = wide - largest[:, None]
     total = axis.all_reduce(wide.exp().sum(-1))
     local = targets - start
