@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -19,6 +20,9 @@ from hybridc.runtime.parallel.shards import split
 
 if TYPE_CHECKING:
     from hybridc.runtime.module import LanguageModel
+
+# emitted code writes into no result of a block
+warnings.filterwarnings("ignore", message=r"FSDP2-wrapped module \(FSDP(Embed|Head)\) returned a view")
 
 
 def units(model: LanguageModel) -> list[list[nn.Module]]:

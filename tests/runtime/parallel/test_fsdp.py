@@ -40,7 +40,7 @@ BF16 = HYBRID + "precision { default bf16 }\n"
 
 
 def trained(net, mine=lambda batch, net: batch, make=torch.optim.AdamW, groups=False, steps=3):
-    """Losses of steps of an optimizer, and the parameters afterwards."""
+    """Losses of steps of an optimizer, the parameters afterwards, and whether it took each group's at once."""
     optimizer = make(net.parameter_groups() if groups else net.parameters(), lr=1e-3)
     losses = []
     for seed in range(steps):
@@ -48,7 +48,7 @@ def trained(net, mine=lambda batch, net: batch, make=torch.optim.AdamW, groups=F
         net.clip_grad_norm_(1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return losses, net.whole_state_dict()
+    return losses, net.whole_state_dict(), [group["foreach"] for group in optimizer.param_groups]
 
 
 def sgd(parameters, lr):
@@ -66,7 +66,7 @@ def ends(spec, mesh, make, groups):
 @pytest.mark.parametrize("mesh", [*DP, *DP_TP], ids=str)
 def test_training_with_shared_blocks_and_ties(mesh):
     want = trained(serial(SHARED), make=sgd)
-    for losses, state, _ in on_ranks(ranks(mesh), ends, SHARED, mesh, sgd, False):
+    for losses, state, *_ in on_ranks(ranks(mesh), ends, SHARED, mesh, sgd, False):
         assert losses == pytest.approx(want[0], rel=1e-6)
         assert off(state, want[1]) == {}
 
@@ -86,7 +86,8 @@ def test_mixed_precision_has_fp32_masters(foreach, groups):
         return torch.optim.AdamW(parameters, lr=lr, foreach=foreach)
 
     want = trained(serial(BF16))
-    for losses, state, kinds in on_ranks(2, ends, BF16, DP[1], adam, groups):
+    for losses, state, together, kinds in on_ranks(2, ends, BF16, DP[1], adam, groups):
+        assert together == ([True, True] if groups else [False])
         assert losses == pytest.approx(want[0], rel=2e-3)
         assert {dtype for _, dtype in kinds.values()} == {torch.float32} == {t.dtype for t in state.values()}
         whole = {n.rpartition(".")[0].rpartition(".")[2] + "." + n.rpartition(".")[2] for n in kinds if not kinds[n][0]}
