@@ -166,4 +166,5 @@ def _shorter(name: str) -> str:
 
 
 def counted(count: int) -> str:
+    """So many tensors, as the start of a sentence."""
     return "1 tensor is" if count == 1 else f"{count} tensors are"

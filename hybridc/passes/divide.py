@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hybridc.diagnostics import NO_SPAN, Sink, Span
-from hybridc.ir.graph import Module
+from hybridc.ir.graph import Module, Node
 from hybridc.ir.ops.base import Split
 from hybridc.ir.pipelines import schedule
+
+MOST = 4096
+"""No larger size of an axis is proposed."""
 
 
 def divide(module: Module, sink: Sink) -> Module:
@@ -16,21 +21,20 @@ def divide(module: Module, sink: Sink) -> Module:
     """
     sizes = {axis: module.axis(axis) for axis in ("tp", "ep")}
     spans = {a.name: a.span for a in module.mesh}
-    cut: dict[str, list[int]] = {"tp": [], "ep": []}
-    seen: set[tuple[object, ...]] = set()
+    cut: dict[str, list[Split]] = {"tp": [], "ep": []}
+    found: dict[tuple[object, ...], tuple[Node, Split]] = {}
     for block in module.blocks:
         for node in block.nodes:
             for split in node.op.splits(block.widths(node)):
-                cut[split.axis].append(split.size)
-                ranks = sizes[split.axis]
-                key = (node.span, split)
-                if split.fits(ranks) or key in seen:
-                    continue
-                seen.add(key)
-                span = dict(node.spans).get(split.attribute, node.span)
-                at = spans[split.axis].line
-                where = f"{split.axis} = {ranks}" + (f" (line {at})" if at else "")
-                sink.report(split.code, span, f"{split.size} {split.what} over {where}", _remedy(split, ranks))
+                cut[split.axis].append(split)
+                if not split.fits(sizes[split.axis]):
+                    found.setdefault((node.span, split), (node, split))
+    for node, split in found.values():
+        ranks, at = sizes[split.axis], spans[split.axis].line
+        span = dict(node.spans).get(split.attribute, node.span)
+        where = f"{split.axis} = {ranks}" + (f" (line {at})" if at else "")
+        label = f"{split.size} {split.what} over {where}"
+        sink.report(split.code, span, label, _remedy(split, ranks, cut[split.axis]))
     for axis, what in (("tp", "heads or hidden channels"), ("ep", "experts")):
         if sizes[axis] > 1 and not cut[axis]:
             label = f"{axis} = {sizes[axis]}, but the model has no {what} to cut"
@@ -39,10 +43,12 @@ def divide(module: Module, sink: Sink) -> Module:
     return module
 
 
-def _remedy(split: Split, ranks: int) -> str:
-    divisors = [d for d in range(1, min(split.size, 4 * ranks) + 1) if split.size % d == 0]
-    below = [d for d in divisors if d < ranks][-1:]
-    above = [d for d in divisors if d > ranks][:1]
+def _remedy(split: Split, ranks: int, every: Sequence[Split]) -> str:
+    """What would divide: a size of the op, or the nearest sizes of the axis that divide everything that it cuts."""
+    kinds = set(every)
+    fitting = [n for n in range(1, min(4 * ranks, MOST) + 1) if all(s.fits(n) for s in kinds)]
+    below = [n for n in fitting if n < ranks][-1:]
+    above = [n for n in fitting if n > ranks][:1]
     choices = " or ".join(map(str, below + above)) or "1"
     return f"use a multiple of {ranks} for {split.attribute}, or {split.axis} = {choices}"
 
