@@ -43,7 +43,7 @@ def pack_bitnet(net: nn.Module) -> nn.Module:
 
     Both compute the same, to the rounding of sums. Experts stay in the training form. All parameters but the packed
     weights are those of the net itself and not copies. Raises DiagnosticError: HYB513 for a net that hybridc has not
-    compiled, HYB309 for one without a projection to pack.
+    compiled, HYB309 for one without a projection to pack, HYB311 for one rank's part of one.
     """
     from torch.nn import Parameter
 
@@ -57,6 +57,10 @@ def pack_bitnet(net: nn.Module) -> nn.Module:
     if not isinstance(module, Module):
         help = "make it with hybridc.compile or hybridc.from_hf"
         raise DiagnosticError([Diagnostic("HYB513", NO_SPAN, "this net has no spec", help)])
+    if module.axis("tp") > 1:
+        label = f"the net is one rank's of tp = {module.axis('tp')}, and a byte holds rows that different ranks have"
+        help = "load the whole state dict into a net that is compiled for one rank, and pack that"
+        raise DiagnosticError([Diagnostic("HYB311", NO_SPAN, label, help)])
     ir = packed_ir(module)
     if ir == module:
         help = "give projections the format in the spec: `bitnet on layers.**`"
@@ -68,10 +72,10 @@ def pack_bitnet(net: nn.Module) -> nn.Module:
     for path, old in net.named_modules():
         new = made.get_submodule(path)
         if isinstance(new, PackedWeight):
-            levels, scales = ternary_levels(old.weight, old.parts, old.across)
+            levels, scales = ternary_levels(old.weight, old.parts)
             new.weight = Parameter(pack_rows(levels, new.parts), requires_grad=False)
             new.weight_scale = Parameter(scales, requires_grad=False)
-            new.across, new.bias = old.across, old.bias
+            new.bias = old.bias
         else:
             new._parameters.update(old._parameters)
             new._buffers.update(old._buffers)

@@ -22,6 +22,7 @@ def scales(module: Module, sink: Sink) -> None:
     if ranks == 1:
         return
     seen: set[tuple[object, ...]] = set()
+    nearest = 0
     for node, sharded, part, format in _products(module, ranks):
         found = _cut(sharded, part)
         key = (node.op, part, format)
@@ -38,7 +39,8 @@ def scales(module: Module, sink: Sink) -> None:
         elif not _fits(found, format, ranks):
             side = BLOCKS[format.recipe]
             label = f"`{name}` in fp8({format.recipe}) over tp = {ranks}: {_why(found, ranks, side)}"
-            help = f"use tp = {_nearest(module, ranks)}, a recipe with scales for rows or tensors, or `except`"
+            nearest = nearest or _nearest(module, ranks)
+            help = f"use tp = {nearest}, a recipe with scales for rows or tensors, or `except`"
             sink.report("HYB310", span, label, help)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 
 class Kept(nn.Module):
@@ -32,7 +33,7 @@ class Kept(nn.Module):
             p = module._parameters[name]
             if p is not None:
                 kept.append((module, name, p.detach(), None if p.grad is None else p.grad.detach()))
-        ties = self._ties()
+        ties, dtypes = self._ties(), [(p, p.dtype) for p in self.parameters()]
         super()._apply(fn, recurse)
         for module, name, value, grad in kept:
             now = module._parameters[name]
@@ -41,6 +42,8 @@ class Kept(nn.Module):
                 now.data = value.to(now.device)
                 now.grad = None if grad is None else grad.to(now.device)
         _tie(ties)
+        # what is held of a parameter itself, whatever its address, is of other numbers after a cast
+        increment_version([p for p, dtype in dtypes if p.dtype != dtype and not p.is_inference()])
         return self
 
     def _ties(self) -> list[list[tuple[nn.Module, str]]]:

@@ -71,7 +71,12 @@ def test_a_net_for_a_gpu_stays_one():
 
 
 def test_nets_without_anything_to_pack():
-    for net, code in ((trained("fp8(row) on layers.**"), "HYB309"), (torch.nn.Linear(2, 2), "HYB513")):
+    rank = hybridc.compile(SPEC.replace("RULES", "bitnet on layers.**"), mesh={"tp": 2}).load(init=False)
+    for net, code in (
+        (trained("fp8(row) on layers.**"), "HYB309"),
+        (torch.nn.Linear(2, 2), "HYB513"),
+        (rank, "HYB311"),
+    ):
         with pytest.raises(DiagnosticError) as caught:
             hybridc.pack_bitnet(net)
         assert [d.code for d in caught.value.diagnostics] == [code]

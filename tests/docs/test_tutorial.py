@@ -95,7 +95,7 @@ def test_checkpoints_page(tmp_path: Path, environment: dict[str, str]) -> None:
 
 def test_precision_page(tmp_path: Path, environment: dict[str, str]) -> None:
     page = ROOT / "docs" / "precision.md"
-    assert follow(page, tmp_path, environment, python=True) == 1
+    assert follow(page, tmp_path, environment, python=True) == 2
     text = page.read_text(encoding="utf-8")
     assert all(f"`fp8({recipe})`" in text for recipe in RECIPES) and "`bitnet(packed)`" in text
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hybridc
-from hybridc.runtime.versions import version_of
+from hybridc.runtime.versions import Held, version_of
 
 SPEC = """block A { x += rmsnorm() >> swiglu(32) }
 model m {
@@ -43,3 +43,27 @@ def test_what_changes_a_version():
     assert written != before
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
     assert version_of(weight) != written
+
+
+def test_what_goes_by_parameters_and_not_by_addresses():
+    """Memory that is taken anew is no change; a write, another parameter, a cast of the model and a step are."""
+    net = hybridc.compile(SPEC.replace("FORMAT", "fp8(row)")).load()
+    weight, held = next(p for n, p in net.named_parameters() if n.endswith("down.weight")), Held()
+
+    def made(t, **options):
+        before = held.made
+        held((t,), t.clone, steady=True, **options)
+        return held.made - before
+
+    assert [made(weight), made(weight), made(weight[0], index=1), made(weight[0], index=1)] == [1, 0, 1, 0]
+    weight.data = weight.data.clone()
+    assert made(weight) == 0
+    assert held((weight,), weight.clone) is not None and held.made == 3  # by its address it is another one
+    with torch.no_grad():
+        weight.add_(1)
+    assert [made(weight), made(weight), made(weight[0], index=1)] == [1, 0, 1]
+    net.half().float()
+    assert [made(weight), made(weight), made(torch.nn.Parameter(weight.detach().clone()))] == [1, 0, 1]
+    assert made(weight) == 1
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+    assert made(weight) == 1

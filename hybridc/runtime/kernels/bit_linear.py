@@ -111,7 +111,8 @@ class BitProduct(reference.BitProduct):
         self, x: Tensor | BitInput | Stored, weight: Tensor, bias: Tensor | None = None, *, index: int = 0
     ) -> Tensor:  # fmt: skip
         """x [..., in], weight [out, in] -> [..., out]. `index` tells the weights apart that go through one product."""
-        packed = self.packed((weight,), lambda: _packed(weight, (), self.across), index=index)
+        across = self.across
+        packed = self.packed((weight,), lambda: _packed(weight, (), across), index=index, steady=across.cut)
         return _product(x, levels_of(x, self.across), weight, packed, bias)
 
 
@@ -125,7 +126,8 @@ class BitLinear(reference.BitLinear):
     def forward(self, x: Tensor | BitInput | Stored) -> Tensor:
         """x [..., in] -> [..., out]."""
         levels = levels_of(x, self.across)
-        packed = self.packed((self.weight,), lambda: _packed(self.weight, self.parts, self.across))
+        across = self.across
+        packed = self.packed((self.weight,), lambda: _packed(self.weight, self.parts, across), steady=across.cut)
         return _product(x, levels, self.weight, packed, self.bias)
 
 

@@ -59,7 +59,7 @@ class ExpertsRecipe:
         r, form = self.recipe, self.recipe.forward.dtype
         power = r.weight.power
         if r.weight.rows == WHOLE:
-            over = self._over(self.across.rows or self.across.columns)
+            over = self._over(self.across.cut)
             data, scale = quantize_rows(weight.flatten(1), form, pow2=power, over=over)
             data, scale = data.view(weight.shape), scale[:, :, None]
             other = data.view(torch.uint8).transpose(1, 2).contiguous().view(form) if turned else None
@@ -132,7 +132,7 @@ class HeldWeights:
             data, scale, data_t, scale_t = self.recipe.weight(weight, turned=turned)
             return Weights((data, scale), (data_t, scale_t) if turned else None)
 
-        return self._held((weight,), make, turned=turned)
+        return self._held((weight,), make, turned=turned, steady=self.product.across.cut)
 
 
 class Call(NamedTuple):

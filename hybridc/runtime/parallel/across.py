@@ -42,18 +42,23 @@ class Across:
         """Whether ranks have columns of the weight, and channels of the input."""
         return self.axis.size > 1 and self.dim == -1
 
+    @property
+    def cut(self) -> bool:
+        """Whether ranks have different parts of the weight."""
+        return self.rows or self.columns
+
     def most(self, x: Tensor) -> Tensor:
         """The largest of what the ranks have, elementwise."""
         return self.axis.most(x)
 
     def sums(self, x: Tensor) -> Tensor:
         """The sum of what the ranks have; x where each has the whole weight."""
-        return self.axis.summed(x) if self.rows or self.columns else x
+        return self.axis.summed(x) if self.cut else x
 
     def counted(self, weight: Tensor) -> Tensor | None:
         """bool [out, in]: what of it counts here, so that ranks count everything once and
         fillers never. None where each rank has the whole."""
-        if not isinstance(self.shard, split) or not (self.rows or self.columns):
+        if not isinstance(self.shard, split) or not self.cut:
             return None
         pieces = []
         for part, copies, size in zip(

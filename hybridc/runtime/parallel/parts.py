@@ -9,6 +9,7 @@ from torch import Tensor, distributed, nn
 
 from hybridc.runtime.parallel.mesh import Mesh
 from hybridc.runtime.parallel.shards import Shard, first, whole
+from hybridc.runtime.versions import written
 
 
 def is_sharded(t: Tensor) -> bool:
@@ -58,6 +59,7 @@ def copy_part(parameter: Tensor, full: Tensor, shard: Shard | None, mesh: Mesh) 
         assert isinstance(parameter, DTensor)
         # every rank has the whole: nothing is sent
         part = distribute_tensor(part, parameter.device_mesh, parameter.placements, src_data_rank=None)
+        written()  # the gathered parameter is another tensor, whose own version stays
     parameter.copy_(part)
 
 

@@ -156,7 +156,9 @@ class FP8Product(nn.Module):
             return self.decode(self.encode(weight, turned=turned))
 
         tensors = (weight,) if encoded is None else encoded.tensors()
-        return self._held(tensors, make, index=index, turned=turned or self.recipe.turns or encoded is not None)
+        turned |= self.recipe.turns or encoded is not None
+        steady = self.across.cut or bool(self.recipe.history)
+        return self._held(tensors, make, index=index, turned=turned, steady=steady)
 
 
 class _Products(torch.autograd.Function):

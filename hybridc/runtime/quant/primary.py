@@ -52,7 +52,8 @@ def store_in_fp8(net: nn.Module) -> list[Primary]:
     """Stores weights of a net's FP8Linears in FP8, in place, and gives all that are stored so.
 
     A weight that other modules read too, such as an embedding's, or linear maps of other recipes, stays as it is; so
-    does one that linear maps of the delayed recipe share, since each has its own history.
+    does one that linear maps of the delayed recipe share, since each has its own history. Raises UsageError for weights
+    that tensor-parallel ranks have between them: whole state dicts would have the scales of one rank.
     """
     uses: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
     for module in net.modules():
@@ -63,6 +64,11 @@ def store_in_fp8(net: nn.Module) -> list[Primary]:
         linears = [m for m, kind in uses[id(p)] if isinstance(m, FP8Linear) and kind == "weight"]
         if len(linears) < len(uses[id(p)]) or not linears:
             continue
+        if any(m.product.across.cut for m in linears):
+            raise UsageError(
+                f"tensor-parallel ranks have {name} between them, and FP8 weights are stored whole",
+                "keep the weights as they are: they are quantized once a step, or train with tp = 1",
+            )
         recipes = {m.product.recipe for m in linears}
         if len(recipes) == 1 and (len(linears) == 1 or not linears[0].product.recipe.history):
             if linears[0].weight_scale is None:
