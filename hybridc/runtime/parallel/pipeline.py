@@ -8,7 +8,8 @@ do not travel: every rank of a pipeline has the micro-batches, and makes what it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -133,18 +134,35 @@ class Pipeline:
         self._length = -(-longest // ROUND) * ROUND
         index = torch.arange(self.rounds)
         schedule = self._schedule()
-        self.stages.keep_once(model)
-        if model.gradients is not None:
-            model.gradients.expect(self._backwards())
-        schedule.step(
-            index=index, target=index if any(stage.last for stage in self.modules) else None, return_outputs=False
-        )
-        if model.gradients is not None:
-            model.gradients.finish()
-        self.stages.sum_gradients(model)
+        with self._kept():
+            if model.gradients is not None:
+                model.gradients.expect(self._backwards())
+            target = index if any(stage.last for stage in self.modules) else None
+            try:
+                schedule.step(index=index, target=target, return_outputs=False)
+            except BaseException:
+                self._schedules.clear()  # what one that was interrupted holds is of no use
+                raise
+            if model.gradients is not None:
+                model.gradients.finish()
+            self.stages.sum_gradients(model)
         result = self._result()
         self.running = []
         return result
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Adds gradients from before to those of the step: they have been summed, and torch clears those of modules
+        that FSDP has where a schedule runs first."""
+        before = [(name, p.grad) for name, p in self.model.named_parameters() if p.grad is not None]
+        self.model.zero_grad()
+        try:
+            yield
+        finally:
+            named = dict(self.model.named_parameters())
+            for name, grad in before:
+                p = named[name]
+                p.grad = grad if p.grad is None else grad.add_(p.grad)
 
     # --- what travels ----------------------------------------------------------------------------------------------
 

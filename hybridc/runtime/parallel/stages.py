@@ -96,13 +96,6 @@ class Stages:
         model.INIT = {name: fills[first] for name, first in model.first_names.items() if name not in there}
         model.elsewhere = self.order.keys() - model.state_dict().keys()
 
-    def keep_once(self, model: LanguageModel) -> None:
-        """Leaves gradients that have been summed over the ranks to the first of them, so that the next sum counts them
-        once."""
-        for name, p in model.named_parameters():
-            if self.shared.get(self.first[name], (self.axis.rank,))[0] != self.axis.rank:
-                p.grad = None
-
     @torch.no_grad()
     def sum_gradients(self, model: LanguageModel) -> None:
         """Sums the gradients of parameters that several stages use over the ranks that have them."""
