@@ -138,7 +138,7 @@ def _shard(cut: Cut) -> str:
     """The entry of `SHARDS` for a parameter that ranks have parts of."""
     if cut.kind != "split":
         return "first()" if cut == FIRST else "whole()"
-    options = {"dim": cut.dim or "", "copies": f"({', '.join(map(str, cut.copies))},)" if cut.copies else ""}
+    options = {"dim": cut.dim or "", "copies": repr(cut.copies) if cut.copies else ""}
     return call("split", *cut.parts, **{k: v for k, v in options.items() if v})
 
 

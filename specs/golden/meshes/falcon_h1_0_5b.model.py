@@ -61,9 +61,9 @@ class HSsm(nn.Module):
         "out_proj.weight": normal(0.02),
     }
     SHARDS = {
-        "in_proj.weight": split(1536, 1536, 128, 128, 24, copies=(1, 1, 2, 2, 1,)),
-        "conv.weight": split(1536, 128, 128, copies=(1, 2, 2,)),
-        "conv.bias": split(1536, 128, 128, copies=(1, 2, 2,)), "A_log": split(24), "D": split(24),
+        "in_proj.weight": split(1536, 1536, 128, 128, 24, copies=(1, 1, 2, 2, 1)),
+        "conv.weight": split(1536, 128, 128, copies=(1, 2, 2)),
+        "conv.bias": split(1536, 128, 128, copies=(1, 2, 2)), "A_log": split(24), "D": split(24),
         "dt_bias": split(24), "out_proj.weight": split(1536, dim=1),
     }
 

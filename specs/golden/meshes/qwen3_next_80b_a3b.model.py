@@ -137,7 +137,7 @@ class AttnAttn(nn.Module):
         "qkv.weight": normal(0.02), "q_norm.weight": zeros(), "k_norm.weight": zeros(), "out.weight": normal(0.02),
     }
     SHARDS = {
-        "qkv.weight": split(4096, 4096, 512, 512, copies=(1, 1, 2, 2,)), "q_norm.weight": whole(),
+        "qkv.weight": split(4096, 4096, 512, 512, copies=(1, 1, 2, 2)), "q_norm.weight": whole(),
         "k_norm.weight": whole(), "out.weight": split(4096, dim=1),
     }
 

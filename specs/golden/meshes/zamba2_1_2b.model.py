@@ -39,9 +39,9 @@ class MambaSsm(nn.Module):
         "out_proj.weight": normal(0.02),
     }
     SHARDS = {
-        "in_proj.weight": split(4096, 4096, 128, 128, 64, copies=(1, 1, 2, 2, 1,)),
-        "conv.weight": split(4096, 128, 128, copies=(1, 2, 2,)),
-        "conv.bias": split(4096, 128, 128, copies=(1, 2, 2,)), "A_log": split(64), "D": split(64),
+        "in_proj.weight": split(4096, 4096, 128, 128, 64, copies=(1, 1, 2, 2, 1)),
+        "conv.weight": split(4096, 128, 128, copies=(1, 2, 2)),
+        "conv.bias": split(4096, 128, 128, copies=(1, 2, 2)), "A_log": split(64), "D": split(64),
         "dt_bias": split(64), "norm.weight": split(4096), "out_proj.weight": split(4096, dim=1),
     }
 
@@ -151,9 +151,9 @@ class HybridSsm(nn.Module):
         "out_proj.weight": normal(0.02),
     }
     SHARDS = {
-        "in_proj.weight": split(4096, 4096, 128, 128, 64, copies=(1, 1, 2, 2, 1,)),
-        "conv.weight": split(4096, 128, 128, copies=(1, 2, 2,)),
-        "conv.bias": split(4096, 128, 128, copies=(1, 2, 2,)), "A_log": split(64), "D": split(64),
+        "in_proj.weight": split(4096, 4096, 128, 128, 64, copies=(1, 1, 2, 2, 1)),
+        "conv.weight": split(4096, 128, 128, copies=(1, 2, 2)),
+        "conv.bias": split(4096, 128, 128, copies=(1, 2, 2)), "A_log": split(64), "D": split(64),
         "dt_bias": split(64), "norm.weight": split(4096), "out_proj.weight": split(4096, dim=1),
     }
 
