@@ -147,14 +147,19 @@ class FP8Product(emulation.FP8Product):
             y = _Products.apply(flat, weight, bias, held, self, given, dtype)
             return y.view(*value.shape[:-1], weight.shape[0])
 
-    def quantize(self, which: int, x: Tensor, format: torch.dtype, *, turned: bool) -> Operand:
-        """An operand (0 input, 1 weight, 2 gradient), with former steps' amax where the recipe has a history.
+    def quantize(
+        self, which: int, x: Tensor, format: torch.dtype, *, turned: bool, former: Tensor | None = None
+    ) -> Operand:
+        """An operand (0 input, 1 weight, 2 gradient), with former steps' amax where the recipe has a history: this one
+        is remembered then, unless `former` is given, what there was when it came first.
 
         The host waits for no number: a first step's own amax is taken by the kernel, which finds no former one.
         """
         r, over = self.recipe, self.across.most if any(self.split(which)) else None
         if not r.history:
             return quantize_operand(x, r, format, turned=turned, over=over)
+        if former is not None:
+            return quantize_operand(x, r, format, turned=turned, amax=former, over=over)
         history = self.amax[which]
         before, seen = history.max().view(1), torch.zeros(1, device=x.device)
         made = quantize_operand(x, r, format, turned=turned, amax=before, seen=seen, over=over)
@@ -205,6 +210,7 @@ class _Products(torch.autograd.Function):
         else:
             made = product.quantize(0, x, r.forward.dtype, turned=learns)
         ctx.held, ctx.product, ctx.stored = held, product, given if isinstance(given, Stored) and learns else None
+        ctx.former = None
         ctx.dtypes = x.dtype, gradient_dtype(weight), None if bias is None else bias.dtype
         if learns and ctx.stored is None:
             ctx.save_for_backward(made.turned, made.turned_scale)
@@ -217,7 +223,10 @@ class _Products(torch.autograd.Function):
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         dx = dw = db = None
         if wants_x or wants_weight or r.history:
-            made = product.quantize(2, product.across.gradient(dy), r.backward.dtype, turned=wants_weight)
+            dy_whole, former = product.across.gradient(dy), ctx.former
+            # remembered once, though some schedules come twice, for the gradients of inputs and of weights
+            ctx.former = product.amax[2].max().view(1) if r.history and former is None else former
+            made = product.quantize(2, dy_whole, r.backward.dtype, turned=wants_weight, former=former)
         if wants_x:
             dx = _gemm(made[:2], ctx.held.backward, r, x_type)
         if wants_weight:

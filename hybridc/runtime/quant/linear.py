@@ -156,9 +156,9 @@ class FP8Product(nn.Module):
             return self.decode(self.encode(weight, turned=turned))
 
         tensors = (weight,) if encoded is None else encoded.tensors()
-        turned |= self.recipe.turns or encoded is not None
+        both = turned or self.recipe.turns or encoded is not None
         steady = self.across.cut or bool(self.recipe.history)
-        return self._held(tensors, make, index=index, turned=turned, steady=steady)
+        return self._held(tensors, make, index=index, turned=both, steady=steady)
 
 
 class _Products(torch.autograd.Function):
@@ -169,6 +169,7 @@ class _Products(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, held: QuantizedWeight, product: FP8Product, shared: FP8Input | None
     ) -> Tensor:
         ctx.held, ctx.product, ctx.dtypes, ctx.x = held, product, (x.dtype, gradient_dtype(weight)), None
+        ctx.amax = None
         if shared is not None:
             ctx.x = shared.made(turned=True) if ctx.needs_input_grad[1] else None
             return scaled_mm(shared.made(turned=False), held.forward)
@@ -181,7 +182,8 @@ class _Products(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         dy = ctx.product.across.gradient(dy)
-        amax = ctx.product.scale_source(2, dy)
+        # a schedule that takes the gradients of inputs and weights apart comes twice, for one gradient to be remembered
+        amax = ctx.amax = ctx.product.scale_source(2, dy) if ctx.amax is None else ctx.amax
         dx = dw = None
         if ctx.needs_input_grad[0]:
             dx = scaled_mm(ctx.product.operand(2, dy, amax), ctx.held.backward).to(ctx.dtypes[0])

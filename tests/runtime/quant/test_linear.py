@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import hybridc
+from hybridc.runtime import gpu
 from hybridc.runtime.ops import Experts, FP8Linear, FP8Product
 from tests.runtime.quant import model
 
@@ -79,6 +80,24 @@ def test_delayed_scales_come_from_former_steps():
     assert torch.equal(fresh.product.amax, linear.product.amax)
     linear.eval()(large)
     assert linear.product.amax[0].max() == 1.0  # evaluation leaves no trace
+
+
+@pytest.mark.parametrize("form", [FP8Linear, gpu.FP8Linear])
+def test_a_gradient_that_comes_twice_is_remembered_once(form):
+    """Schedules of pipelines take the gradients of inputs and of weights apart, in two backwards."""
+    torch.manual_seed(0)
+    once, twice = form(16, 16, "delayed"), form(16, 16, "delayed")
+    twice.load_state_dict(once.state_dict())
+    for size in (1.0, 3.0, 0.5):
+        x, dy = torch.randn(4, 16), size * torch.randn(4, 16)
+        once(x).backward(dy)
+        y = twice(x)
+        y.backward(dy, retain_graph=True)
+        twice.weight.grad = None
+        y.backward(dy)
+        assert torch.equal(once.product.amax, twice.product.amax)
+        assert torch.equal(once.weight.grad, twice.weight.grad)
+        once.weight.grad = twice.weight.grad = None
 
 
 def test_autocast_gives_its_own_dtype():
