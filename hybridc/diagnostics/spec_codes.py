@@ -330,6 +330,12 @@ SPEC_CODES: dict[str, Code] = {
         "whole blocks of one rank's, so that scales, and results, do not depend on tp.",
         "fp8(block128) on experts   # hidden=1536 with tp = 8: 192 a rank",
     ),
+    "HYB312": Code(
+        "mixer is whole on each rank",
+        "Blocks of fp8(block128) or fp8(mx) in a fused projection would lie across tensor-parallel ranks: rows for each "
+        "head, or a few key and value heads. So that results do not depend on tp, each rank computes the op whole.",
+        "fp8(block128) on mamba2   # with tp = 2",
+    ),
     "HYB311": Code(
         "format is not there over ranks",
         "Tensor parallelism cuts this projection in a way in which its format cannot be computed as on one rank: a sum "

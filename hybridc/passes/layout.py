@@ -10,7 +10,7 @@ from hybridc.ir.graph import Arg, Block, Module, Node
 from hybridc.ir.ops.collectives import MOVES, Redistribute, sent
 from hybridc.ir.ops.quantize import Quantize
 from hybridc.ir.places import PARTIAL, REPLICATED, Place, split
-from hybridc.ir.sharding import TOKENS, Rule
+from hybridc.ir.sharding import TOKENS, Rule, whole_tokens
 from hybridc.ir.types import INTEGERS, TensorType
 from hybridc.passes.scales import fits, scales
 from hybridc.passes.simplify import simplify
@@ -112,12 +112,15 @@ class _Solver:
     def _rules(self, node: Node) -> tuple[Rule, ...]:
         """The rules of a node's op. Quantized products read no parts of sums, whose roundings do not add up, and FP8's
         no parts of the tokens, of which a recipe may have one scale; its blocks are whole by some rule, if there is
-        one."""
+        one. A mixer whose blocks are not is computed whole on each rank."""
         widths = self.block.widths(node)
         formats = {format.name for _, text in node.formats if (format := parse(text)) is not None}
         unfit = {PARTIAL, *((TOKENS,) if "fp8" in formats else ())} if formats else set()
         rules = tuple(r for r in node.op.rules(widths, self.ranks) if not unfit & set(r.takes))
-        return tuple(r for r in rules if fits(node, widths, r, self.ranks)) or rules
+        fitting = tuple(r for r in rules if fits(node, widths, r, self.ranks))
+        if not fitting and node.op.cache(widths, 1):
+            return whole_tokens(len(widths))
+        return fitting or rules
 
     def _given(self, arg: Arg) -> Place:
         integers = arg.type is not None and arg.type.dtype in INTEGERS

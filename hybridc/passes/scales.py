@@ -8,7 +8,7 @@ from hybridc.diagnostics import Sink
 from hybridc.ir.formats import Format, parse
 from hybridc.ir.graph import Block, Module, Node
 from hybridc.ir.ops.base import Widths
-from hybridc.ir.sharding import Cut, Rule, Sharded, whole_blocks
+from hybridc.ir.sharding import CUT, Cut, Rule, Sharded, whole_blocks
 from hybridc.passes.collectives import rule_of
 
 BLOCKS = {"block128": 128, "mx": 32}
@@ -16,8 +16,8 @@ BLOCKS = {"block128": 128, "mx": 32}
 
 
 def scales(module: Module, sink: Sink) -> None:
-    """Reports HYB310 where a rank's part of a weight is not of whole blocks, and HYB311 for products that there is no
-    way to cut. Scales of whole tensors and rows need no check: modules take them over all ranks."""
+    """Reports HYB310 where a rank's part of a weight is not of whole blocks, HYB312 where a mixer is not cut for that,
+    and HYB311 for products that there is no way to cut. Scales of whole tensors and rows need no check: modules take them over all ranks."""
     ranks = module.axis("tp")
     if ranks == 1:
         return
@@ -42,6 +42,26 @@ def scales(module: Module, sink: Sink) -> None:
             nearest = nearest or _nearest(module, ranks)
             help = f"use tp = {nearest}, a recipe with scales for rows or tensors, or `except`"
             sink.report("HYB310", span, label, help)
+    _whole(module, ranks, sink)
+
+
+def _whole(module: Module, ranks: int, sink: Sink) -> None:
+    """Reports HYB312 for mixers that each rank computes whole, since their blocks would lie across ranks."""
+    seen: set[object] = set()
+    for block in module.by_name.values():
+        for node in block.nodes:
+            widths = block.widths(node)
+            sharded = None if rule_of(block, node, ranks).name else node.op.sharded(CUT.name, widths, ranks)
+            for part, text in node.formats if sharded is not None else ():
+                format = parse(text)
+                if sharded is None or format is None or _fits(found := _cut(sharded, part), format, ranks):
+                    continue
+                if (key := (node.op, node.span)) not in seen:
+                    seen.add(key)
+                    why = _why(found, ranks, BLOCKS[format.recipe])
+                    label = f"`{node.op.kind}.{part}` in fp8({format.recipe}) over tp = {ranks}: {why}"
+                    help = f"each rank computes `{node.op.kind}` whole; `except {part}`, or another recipe, cuts it"
+                    sink.report("HYB312", node.span, label, help, severity="warning")
 
 
 def fits(node: Node, widths: Widths, rule: Rule, ranks: int) -> bool:

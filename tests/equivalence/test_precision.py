@@ -76,6 +76,31 @@ def test_a_hybrid(format, ranks):
     same(HYBRID.format(format=format), ranks)
 
 
+MIXERS = """model m {
+  param dim = 32
+  let norm = rmsnorm()
+  block B {
+    x += norm >> (mamba2(heads=8, head_dim=8, state=5, groups=2, norm=gated_rmsnorm()) | attention(heads=4, kv_heads=2))
+    x += norm >> gated_delta_net(heads=8, key_heads=2, key_dim=4, norm=gated_rmsnorm(gate_first=false))
+    x += norm >> swiglu(128)
+  }
+  embed = embedding(45, dim)
+  layers = B
+  head = norm >> lm_head(45)
+}
+precision { fp8(mx) on layers.** }
+"""
+
+
+@pytest.mark.parametrize("ranks", ["2", "4"])
+def test_mixers_whose_blocks_lie_across_ranks(ranks):
+    """They are whole on each rank, and the mlp is cut."""
+    made = hybridc.compile(MIXERS, mesh={"tp": ranks})
+    assert {d.code for d in made.warnings} == {"HYB312"} and len(made.warnings) == 3
+    assert "nn.Parameter(torch.empty(8))" in made.source["model.py"]  # all of Mamba's heads
+    same(MIXERS, ranks)
+
+
 def test_options_and_several_formats():
     rules = "fp8(row, fwd=e5m2) on layers.**\n bitnet on moe\n fp8(tensor, bwd=e4m3) on swiglu.gate_up"
     same(WHOLE.format(format="FORMAT", head=32, hidden=128).replace("FORMAT on layers.**", rules), "2")

@@ -200,6 +200,13 @@ def test_error(text, code, spanned):
 
 
 WARNINGS = [
+    (
+        spec(
+            "x += norm >> attention(heads=4, kv_heads=2, head_dim=16)",
+            tail="mesh { tp = 2 }\nprecision { fp8(mx) on qkv }",
+        ),
+        "HYB312",
+    ),
     (spec(tail="mesh { ep = 4 }"), "HYB216"),
     (spec(tail="precision { fp32 on **.router }"), "HYB306"),
     (spec(tail="precision { bitnet on rmsnorm }"), "HYB308"),

@@ -53,7 +53,7 @@ def test_the_file_of_the_language_reference_checks():
     """
     sink = hybridc.check(text)
     assert [d.code for d in sink.errors] == []
-    assert {d.code for d in sink.diagnostics} <= {"HYB216", "HYB306"}
+    assert {d.code for d in sink.diagnostics} <= {"HYB216", "HYB306", "HYB312"}
 
 
 def test_sequences_and_calls_differ_by_a_space():
