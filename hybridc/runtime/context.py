@@ -117,7 +117,8 @@ class Context:
         self.kept: Tensor | None = None
         self._ropes: dict[Rope, Tables] = {}
         self._plans: dict[object, object] = {}
-        self.router_sums: dict[RouterLosses, RouterSums] = {}
+        self._routers: list[tuple[RouterLosses, Tensor, Tensor]] = []
+        self._sums: dict[RouterLosses, RouterSums] = {}
         self._tokens_per_expert: list[Tensor] = []
         if seq is not None and attention_mask is not None:
             raise UsageError(
@@ -235,20 +236,38 @@ class Context:
         self, name: str, logits: Tensor, ids: Tensor, *, experts: int, aux_coef: float, z_coef: float
     ) -> None:
         """Takes down a router's logits [..., experts] and chosen ids [..., k] for the losses and statistics."""
-        logits, ids = logits.reshape(-1, experts), ids.reshape(-1, ids.shape[-1])
-        # what all ranks compute alike is a share of each one's gradient
-        sums = RouterSums.of(self.mesh.tp.copy(logits, back="share"), ids)
-        self._tokens_per_expert.append(sums.counts.detach())
-        self.add_router_sums(RouterLosses(experts, ids.shape[1], aux_coef, z_coef), sums)
+        losses = RouterLosses(experts, ids.shape[-1], aux_coef, z_coef)
+        self._routers.append((losses, logits.reshape(-1, experts), ids.reshape(-1, ids.shape[-1])))
+
+    @property
+    def router_sums(self) -> dict[RouterLosses, RouterSums]:
+        """What routers with coefficients have for their losses so far, by what their layers have in common."""
+        self._settle()
+        return self._sums
+
+    @router_sums.setter
+    def router_sums(self, sums: dict[RouterLosses, RouterSums]) -> None:
+        self._routers, self._sums = [], sums
+
+    def _settle(self) -> None:
+        """Counts what routers chose, and adds up what their losses are made of: late, since a forward whose losses
+        nobody asks for has no use for it."""
+        routers, self._routers = self._routers, []
+        for losses, logits, ids in routers:
+            self._tokens_per_expert.append(torch.bincount(ids.reshape(-1), minlength=losses.experts))
+            if losses.aux_coef or losses.z_coef:
+                # what all ranks compute alike is a share of each one's gradient
+                self.add_router_sums(losses, RouterSums.of(self.mesh.tp.copy(logits, back="share"), ids))
 
     def add_router_sums(self, losses: RouterLosses, sums: RouterSums) -> None:
         """Adds what a layer, or an earlier pipeline stage, has to the routers' losses."""
-        if losses in self.router_sums:
-            sums = RouterSums.unpacked(self.router_sums[losses].packed() + sums.packed())
-        self.router_sums[losses] = sums
+        if losses in self._sums:
+            sums = RouterSums.unpacked(self._sums[losses].packed() + sums.packed())
+        self._sums[losses] = sums
 
     def take_tokens_per_expert(self) -> list[Tensor]:
         """Those of the routers since it was last called: what a pipeline stage has of them."""
+        self._settle()
         taken, self._tokens_per_expert = self._tokens_per_expert, []
         return taken
 
@@ -319,10 +338,11 @@ class Context:
     def _aux(self) -> dict[str, Any]:
         """Router losses as means over the layers that have them, and tokens per expert for each such layer."""
         aux: dict[str, Any] = {}
-        dp, counted = self.mesh.dp, 0.0 if self.mesh.idle else 1.0
+        dp, counted = self.mesh.dp, 0 if self.mesh.idle else 1
+        sums_of = self.router_sums
         if self._tokens_per_expert:
-            aux["tokens_per_expert"] = [dp.summed(counts * counted).long() for counts in self._tokens_per_expert]
-        for losses, sums in self.router_sums.items():
+            aux["tokens_per_expert"] = [dp.summed(counts * counted) for counts in self._tokens_per_expert]
+        for losses, sums in sums_of.items():
             whole = RouterSums.unpacked(dp.all_reduce(sums.packed() * counted))
             if losses.aux_coef:
                 aux["aux_loss"] = aux.get("aux_loss", 0.0) + losses.aux_coef * whole.load_balancing_loss()
