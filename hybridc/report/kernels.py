@@ -67,13 +67,19 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return found
 
 
+NUMBERS = 76
+"""Columns of a terminal that the numbers of a kernel take."""
+
+
 def render(found: Kernels, *, width: int = 120, color: bool = False) -> str:
     """The table, at most `width` columns wide, with ANSI colours if `color`."""
     console, out = canvas(width, color)
     target, kernels = found.target, found.rows
     title = f"{found.model}: {len(kernels)} kernel{'s' * (len(kernels) != 1)} on {target}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("kernel, and where it is launched", no_wrap=True, overflow="ellipsis")
+    # numbers are shown whole, whatever places there are
+    room = max(40, width - NUMBERS)
+    table.add_column("kernel, and where it is launched", no_wrap=True, overflow="ellipsis", max_width=room)
     for head in ("warps", "regs", "KiB", "stack", "spills", *SHOWN.values(), "all", "fits"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in kernels:

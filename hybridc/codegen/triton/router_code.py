@@ -34,16 +34,16 @@ tl.store(weights_ptr + row * k + slot, scaling * weights, mask=live & (slot < k)
 
 GRADIENT = """
 given = tl.zeros([ROWS, BLOCK], tl.float32)
-picked = tl.zeros([ROWS, BLOCK], tl.int1)
+picked = tl.zeros([ROWS, BLOCK], tl.int32)
 for i in range(k):
     chosen = col == tl.load(ids_ptr + row * k + i, mask=live, other=-1)
     given = tl.where(chosen, tl.load(dweights_ptr + row * dweights_stride + i, mask=live, other=0.0), given)
-    picked = picked | chosen
+    picked = tl.where(chosen, 1, picked)
 dscore = scaling * given
 if renormalize:
-    total = tl.sum(tl.where(picked, score, 0.0), 1, keep_dims=True) + eps
+    total = tl.sum(tl.where(picked != 0, score, 0.0), 1, keep_dims=True) + eps
     dscore = (dscore - tl.sum(dscore * score, 1, keep_dims=True) / total) / total
-    dscore = tl.where(picked, dscore, 0.0)
+    dscore = tl.where(picked != 0, dscore, 0.0)
 """
 
 

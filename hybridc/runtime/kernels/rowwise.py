@@ -190,7 +190,8 @@ def tile(
 
     `limit` is the widest block that a program's registers hold; with `columns`, blocks of columns are programs of their
     own. `programs` bounds how many programs share the rows among them. `least` is the narrowest block. With `whole`, a
-    row must be one block of at most so many columns; raises ValueError where it is not.
+    row must be one block of at most so many columns, of which a thread has few, since several tiles stay in registers
+    from the first choice to the last; raises ValueError where it is wider.
     """
     block = triton.next_power_of_2(width)
     if whole and width > whole:
@@ -202,7 +203,7 @@ def tile(
     if programs:
         down = min(down, programs)
     across = (triton.cdiv(width, block),) if columns else (segments,) if segments else ()
-    return Tile((down, *across), high, block, min(16, max(1, high * block // 512)))
+    return Tile((down, *across), high, block, min(16, max(1, high * block // (128 if whole else 512))))
 
 
 @dataclass(frozen=True)

@@ -7189,16 +7189,16 @@ def sigmoid_bias_router_backward(
     logits = tl.load(logits_ptr + row * logits_stride + col, mask=inside, other=0.0).to(tl.float32)
     score = tl.sigmoid(logits)
     given = tl.zeros([ROWS, BLOCK], tl.float32)
-    picked = tl.zeros([ROWS, BLOCK], tl.int1)
+    picked = tl.zeros([ROWS, BLOCK], tl.int32)
     for i in range(k):
         chosen = col == tl.load(ids_ptr + row * k + i, mask=live, other=-1)
         given = tl.where(chosen, tl.load(dweights_ptr + row * dweights_stride + i, mask=live, other=0.0), given)
-        picked = picked | chosen
+        picked = tl.where(chosen, 1, picked)
     dscore = scaling * given
     if renormalize:
-        total = tl.sum(tl.where(picked, score, 0.0), 1, keep_dims=True) + eps
+        total = tl.sum(tl.where(picked != 0, score, 0.0), 1, keep_dims=True) + eps
         dscore = (dscore - tl.sum(dscore * score, 1, keep_dims=True) / total) / total
-        dscore = tl.where(picked, dscore, 0.0)
+        dscore = tl.where(picked != 0, dscore, 0.0)
     dlogits = (1 - score) * dscore * score
     tl.store(dlogits_ptr + row * WIDTH + col, dlogits, mask=inside)
 
@@ -7383,16 +7383,16 @@ def sigmoid_router_backward(
     logits = tl.load(logits_ptr + row * logits_stride + col, mask=inside, other=0.0).to(tl.float32)
     score = tl.sigmoid(logits)
     given = tl.zeros([ROWS, BLOCK], tl.float32)
-    picked = tl.zeros([ROWS, BLOCK], tl.int1)
+    picked = tl.zeros([ROWS, BLOCK], tl.int32)
     for i in range(k):
         chosen = col == tl.load(ids_ptr + row * k + i, mask=live, other=-1)
         given = tl.where(chosen, tl.load(dweights_ptr + row * dweights_stride + i, mask=live, other=0.0), given)
-        picked = picked | chosen
+        picked = tl.where(chosen, 1, picked)
     dscore = scaling * given
     if renormalize:
-        total = tl.sum(tl.where(picked, score, 0.0), 1, keep_dims=True) + eps
+        total = tl.sum(tl.where(picked != 0, score, 0.0), 1, keep_dims=True) + eps
         dscore = (dscore - tl.sum(dscore * score, 1, keep_dims=True) / total) / total
-        dscore = tl.where(picked, dscore, 0.0)
+        dscore = tl.where(picked != 0, dscore, 0.0)
     dlogits = (1 - score) * dscore * score
     tl.store(dlogits_ptr + row * WIDTH + col, dlogits, mask=inside)
 
@@ -8229,16 +8229,16 @@ def softmax_bias_router_backward(
     t1 = 1 / total
     score = power / total
     given = tl.zeros([ROWS, BLOCK], tl.float32)
-    picked = tl.zeros([ROWS, BLOCK], tl.int1)
+    picked = tl.zeros([ROWS, BLOCK], tl.int32)
     for i in range(k):
         chosen = col == tl.load(ids_ptr + row * k + i, mask=live, other=-1)
         given = tl.where(chosen, tl.load(dweights_ptr + row * dweights_stride + i, mask=live, other=0.0), given)
-        picked = picked | chosen
+        picked = tl.where(chosen, 1, picked)
     dscore = scaling * given
     if renormalize:
-        total = tl.sum(tl.where(picked, score, 0.0), 1, keep_dims=True) + eps
+        total = tl.sum(tl.where(picked != 0, score, 0.0), 1, keep_dims=True) + eps
         dscore = (dscore - tl.sum(dscore * score, 1, keep_dims=True) / total) / total
-        dscore = tl.where(picked, dscore, 0.0)
+        dscore = tl.where(picked != 0, dscore, 0.0)
     dtotal = tl.sum(tl.where(inside, dscore * power, 0.0), 1, keep_dims=True)
     dlogits = t1 * (dscore - dtotal * t1) * power
     tl.store(dlogits_ptr + row * WIDTH + col, dlogits, mask=inside)
@@ -8339,16 +8339,16 @@ def softmax_router_backward(
     t1 = 1 / total
     score = power / total
     given = tl.zeros([ROWS, BLOCK], tl.float32)
-    picked = tl.zeros([ROWS, BLOCK], tl.int1)
+    picked = tl.zeros([ROWS, BLOCK], tl.int32)
     for i in range(k):
         chosen = col == tl.load(ids_ptr + row * k + i, mask=live, other=-1)
         given = tl.where(chosen, tl.load(dweights_ptr + row * dweights_stride + i, mask=live, other=0.0), given)
-        picked = picked | chosen
+        picked = tl.where(chosen, 1, picked)
     dscore = scaling * given
     if renormalize:
-        total = tl.sum(tl.where(picked, score, 0.0), 1, keep_dims=True) + eps
+        total = tl.sum(tl.where(picked != 0, score, 0.0), 1, keep_dims=True) + eps
         dscore = (dscore - tl.sum(dscore * score, 1, keep_dims=True) / total) / total
-        dscore = tl.where(picked, dscore, 0.0)
+        dscore = tl.where(picked != 0, dscore, 0.0)
     dtotal = tl.sum(tl.where(inside, dscore * power, 0.0), 1, keep_dims=True)
     dlogits = t1 * (dscore - dtotal * t1) * power
     tl.store(dlogits_ptr + row * WIDTH + col, dlogits, mask=inside)
