@@ -332,8 +332,8 @@ SPEC_CODES: dict[str, Code] = {
     ),
     "HYB312": Code(
         "mixer is whole on each rank",
-        "Blocks of fp8(block128) or fp8(mx) in a fused projection would lie across tensor-parallel ranks: rows for each "
-        "head, or a few key and value heads. So that results do not depend on tp, each rank computes the op whole.",
+        "Blocks of fp8(block128) or fp8(mx) in a fused projection would lie across tensor-parallel ranks, such as rows "
+        "for each head. So that results do not depend on tp, each rank computes the op whole.",
         "fp8(block128) on mamba2   # with tp = 2",
     ),
     "HYB311": Code(

@@ -17,7 +17,8 @@ BLOCKS = {"block128": 128, "mx": 32}
 
 def scales(module: Module, sink: Sink) -> None:
     """Reports HYB310 where a rank's part of a weight is not of whole blocks, HYB312 where a mixer is not cut for that,
-    and HYB311 for products that there is no way to cut. Scales of whole tensors and rows need no check: modules take them over all ranks."""
+    and HYB311 for products that there is no way to cut. Scales of whole tensors and rows need no check: modules take
+    them over all ranks."""
     ranks = module.axis("tp")
     if ranks == 1:
         return
